@@ -1,0 +1,102 @@
+"""`quantwatch check-config` and `quantwatch schema`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def check_config(
+    file: Annotated[Path, typer.Argument(help="The YAML configuration file")],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the summary as JSON; - for standard output")
+    ] = None,
+) -> None:
+    """Check a configuration file and tell what it will cost. Exit code 3 with every problem when it is wrong."""
+    from quantwatch.config.load import load_settings
+    from quantwatch.flows.costs import costs
+    from quantwatch.prompts.load import shipped_sets
+
+    shipped = shipped_sets()
+    settings = load_settings(file, shipped=shipped)
+    estimated = costs(settings, folder=file.parent, shipped=shipped)
+    summary = {
+        "schema": 1,
+        "file": str(file),
+        "targets": [target.name for target in settings.targets],
+        "tokens_a_day_and_node": round(sum(one.tokens_a_day for one in estimated)),
+        "task_sets": [
+            {
+                "name": one.name,
+                "prompts": len(one.pool.prompts),
+                "mode": one.mode.value,
+                "runs_a_day": round(one.runs, 3),
+                "tokens_a_run": round(one.run.total),
+                "tokens_a_day": round(one.tokens_a_day),
+            }
+            for one in estimated
+        ],
+        "warnings": _unset_secrets(settings),
+    }
+    if json_file is None:
+        _show(summary)
+    else:
+        write_json(summary, json_file)
+
+
+def _unset_secrets(settings: Any) -> list[str]:
+    """Secrets that cannot be fetched here and now: a warning, for the file may be checked on another machine."""
+    from quantwatch.config.secrets import secrets_of
+    from quantwatch.errors import InputError
+
+    warnings = []
+    for path, secret in secrets_of(settings):
+        try:
+            secret.resolve()
+        except InputError as exc:
+            warnings.append(f"{path}: {exc}")
+    return warnings
+
+
+def _show(summary: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    table = Table("task set", "prompts", "mode", "runs/day", "tokens/run", "tokens/day and node")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for one in summary["task_sets"]:
+        tokens = (f"{one['tokens_a_run']:,}", f"{one['tokens_a_day']:,}")
+        table.add_row(one["name"], str(one["prompts"]), one["mode"], f"{one['runs_a_day']:g}", *tokens)
+    console.print(table)
+    for warning in summary["warnings"]:
+        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+    targets, tokens = len(summary["targets"]), summary["tokens_a_day_and_node"]
+    console.print(
+        f"{summary['file']} is fine: {targets} target{'s' * (targets != 1)}, "
+        f"about {tokens:,} probe tokens a day and node ({tokens / 86400:.1f} a second).",
+        markup=False,
+        soft_wrap=True,
+    )
+
+
+def schema() -> None:
+    """Print the JSON schema of the configuration file, for editors and CI."""
+    from quantwatch.config.schema import settings_schema
+
+    print(json.dumps(settings_schema(), indent=2, ensure_ascii=False))  # noqa: T201, the output of the command
+
+
+def write_json(content: dict[str, Any], path: Path) -> None:
+    """Write JSON to a file, or to standard output for `-`. Raises InputError when the file cannot be written."""
+    from quantwatch.errors import InputError
+
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    if str(path) == "-":
+        print(text)  # noqa: T201, the output of the command
+        return
+    try:
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise InputError(f"{path}: cannot be written: {exc}") from exc

@@ -1,0 +1,56 @@
+"""The `quantwatch` command: groups its commands and turns errors into messages and exit codes."""
+
+import sys
+import traceback
+
+import typer
+from rich.console import Console
+
+from quantwatch import __version__
+from quantwatch.cli import compare, config, prompts
+from quantwatch.cli.exit_codes import INTERNAL, OK, USAGE
+from quantwatch.errors import InputError, ProbeError
+
+app = typer.Typer(
+    name="quantwatch",
+    help="Quality watchdog for quantized LLM nodes.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+app.command("compare")(compare.command)
+app.command("check-config")(config.check_config)
+app.command("schema")(config.schema)
+app.add_typer(prompts.app, name="prompts")
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    print(__version__)  # noqa: T201, the output of the command
+
+
+def run(arguments: list[str] | None = None) -> None:
+    """Entry point: run a command and exit with its code."""
+    sys.exit(main(sys.argv[1:] if arguments is None else arguments))
+
+
+def main(arguments: list[str]) -> int:
+    """Run a command and return its exit code: 0 ok, 1 breach, 2 cannot tell, 3 usage or configuration, 4 internal."""
+    errors = Console(stderr=True, soft_wrap=True, highlight=False)
+    try:
+        code = app(arguments, standalone_mode=False)
+    except typer.TyperException as exc:
+        errors.print(f"quantwatch: {exc}\nTry `quantwatch --help`, or `quantwatch COMMAND --help`.", markup=False)
+        return USAGE
+    except typer.Abort:
+        return USAGE
+    except (InputError, ProbeError) as exc:
+        errors.print(str(exc), style="red", markup=False)
+        return USAGE
+    except Exception:  # noqa: BLE001, place 3 of 3: a command must end with a code and a message, never a bare crash
+        errors.print(traceback.format_exc(), markup=False)
+        errors.print("This is a fault in quantwatch; please report it with the lines above.", style="bold red")
+        return INTERNAL
+    return code if isinstance(code, int) else OK

@@ -1,0 +1,124 @@
+"""A report as tables and sentences for a terminal."""
+
+import math
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from quantwatch.flow.divergence import Divergence, Estimate, Evidence
+from quantwatch.flow.report import Report, SetReport, TargetReport
+from quantwatch.flow.verdict import Finding, Quality
+from quantwatch.judge.threshold import LABELS
+
+STYLE = {
+    Quality.OK: "green",
+    Quality.WARN: "yellow",
+    Quality.DEGRADED: "bold red",
+    Quality.CORRUPTED: "bold white on red",
+    Quality.INCONCLUSIVE: "magenta",
+    Quality.INVALID: "magenta",
+    Quality.UNKNOWN: "magenta",
+    Quality.SKIPPED: "dim",
+}
+
+
+def show(report: Report, console: Console) -> None:
+    """Print every target: a table a task set, an overview, and one sentence of conclusion."""
+    for target in report.targets:
+        for one in target.task_sets:
+            console.print(_task_set(one, target))
+        if len(target.task_sets) > 1:
+            console.print(_overview(target))
+    for line in conclusions(report):
+        console.print(line, soft_wrap=True)
+
+
+def conclusions(report: Report) -> list[Text]:
+    """One sentence for each target, and one for the baseline where it was the trouble."""
+    lines = []
+    if report.trouble is not None:
+        lines.append(Text.assemble(("The baseline could not be used", "bold magenta"), f": {report.trouble}"))
+    for target in report.targets:
+        quality = (str(target.quality), STYLE[target.quality])
+        more = f" (and {len(target.reasons) - 1} more task sets)" if len(target.reasons) > 1 else ""
+        lines.append(Text.assemble((target.target, "bold"), " is ", quality, f": {_first(target)}{more}"))
+    if not report.complete:
+        lines.append(Text("Interrupted: this is what was known so far.", style="magenta"))
+    return lines
+
+
+def _first(target: TargetReport) -> str:
+    return target.reasons[0] if target.reasons else "nothing was measured"
+
+
+def _task_set(one: SetReport, target: TargetReport) -> RenderableType:
+    title = Text.assemble(
+        (f"{one.name}", "bold"), f" on {target.target}: ", (str(one.verdict.quality), STYLE[one.verdict.quality])
+    )
+    if one.divergence is None:
+        return Group(title, *(Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons))
+    table = Table(title=title, title_justify="left", caption=_caption(one, one.divergence), caption_justify="left")
+    for name in ("", "value", "95 % interval", "warn", "critical", "verdict"):
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right")
+    for finding in one.verdict.findings:
+        table.add_row(*_row(finding))
+    lines = [Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons]
+    return Group(table, *lines, Text(""))
+
+
+def _row(finding: Finding) -> tuple[RenderableType, ...]:
+    return (
+        LABELS[finding.metric],
+        number(finding.value),
+        interval(Estimate(finding.value, finding.interval)),
+        number(finding.limit.warn),
+        number(finding.limit.critical),
+        Text(str(finding.quality), style=STYLE[finding.quality]),
+    )
+
+
+def _caption(one: SetReport, d: Divergence) -> str:
+    drawn = "all given" if d.evidence is Evidence.CENSUS else f"drawn with seed {one.seed}"
+    broken = f", {d.corrupted_positions} corrupted positions" if d.corrupted_positions else ""
+    return (
+        f"{d.prompts} sequences {drawn}, {d.positions} positions, k = {d.k}, {d.mode}, {d.estimator} lower bound, nats; "
+        f"perplexity {number(d.perplexity_baseline)} -> {number(d.perplexity_node)}, p99 KL {number(d.kl_p99.value)}, "
+        f"max KL {number(d.kl_max)}, tail mass {number(d.tail_mass_baseline)}{broken}"
+    )
+
+
+def _overview(target: TargetReport) -> Table:
+    table = Table(title=Text(f"{target.target} over all task sets"), title_justify="left")
+    for name in ("task set", "mean KL", "95 % interval", "p99 KL", "PPL ratio", "top-1", "prompts", "verdict"):
+        table.add_column(name, justify="left" if name in ("task set", "verdict") else "right")
+    for one in target.task_sets:
+        d = one.divergence
+        verdict = Text(str(one.verdict.quality), style=STYLE[one.verdict.quality])
+        if d is None:
+            table.add_row(one.name, "-", "-", "-", "-", "-", "0", verdict)
+            continue
+        table.add_row(
+            one.name,
+            number(d.kl_mean.value),
+            interval(d.kl_mean),
+            number(d.kl_p99.value),
+            number(d.perplexity_ratio.value),
+            number(d.top1_agreement.value),
+            str(d.prompts),
+            verdict,
+        )
+    return table
+
+
+def number(value: float | None) -> str:
+    """Four significant digits; a dash for what is not there."""
+    return "-" if value is None or math.isnan(value) else f"{value:.4g}"
+
+
+def interval(estimate: Estimate) -> str:
+    """Low and high end, or a dash."""
+    if estimate.interval is None:
+        return "-"
+    return f"{number(estimate.interval.low)} .. {number(estimate.interval.high)}"

@@ -1,0 +1,1 @@
+"""YAML files in, frozen settings out; every error names file, line, key and the fix."""

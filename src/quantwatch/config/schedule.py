@@ -1,0 +1,25 @@
+"""Crontab expressions, read by the library that will run them."""
+
+from datetime import UTC, datetime, timedelta
+
+from apscheduler.triggers.cron import CronTrigger
+
+
+def check_cron(expression: str) -> None:
+    """Raise ValueError, saying why, when a five-field crontab expression cannot be used."""
+    try:
+        CronTrigger.from_crontab(expression, timezone=UTC)
+    except ValueError as exc:
+        raise ValueError(f"not a crontab expression (minute hour day month weekday): {exc}") from exc
+
+
+def runs_a_day(expression: str) -> float:
+    """How often a crontab expression fires a day, averaged over the four weeks from a fixed Monday on."""
+    trigger = CronTrigger.from_crontab(expression, timezone=UTC)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    count, last = 0, start - timedelta(seconds=1)
+    while True:
+        fires = trigger.get_next_fire_time(last, last + timedelta(seconds=1))
+        if fires is None or fires >= start + timedelta(days=28):
+            return count / 28
+        count, last = count + 1, fires

@@ -1,0 +1,76 @@
+"""Secrets are named in the file, never written there: `env:NAME` or `file:/path`."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, WithJsonSchema
+
+from quantwatch.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class SecretRef:
+    """Where a secret lies."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+    def resolve(self, environ: Mapping[str, str] = os.environ) -> str:
+        """Fetch the secret. Raises InputError, naming the place but never the value."""
+        if self.kind == "env":
+            value = environ.get(self.name, "")
+            if not value:
+                raise InputError(f"the environment variable {self.name} is not set or empty")
+            return value
+        try:
+            value = Path(self.name).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as exc:
+            raise InputError(f"the secret file {self.name} cannot be read: {type(exc).__name__}") from exc
+        if not value:
+            raise InputError(f"the secret file {self.name} is empty")
+        return value
+
+
+def secret_ref(value: Any) -> SecretRef:
+    """Parse `env:NAME` or `file:/path`. Raises ValueError without repeating what was found: it may be the secret."""
+    if isinstance(value, SecretRef):
+        return value
+    if isinstance(value, str):
+        kind, _, name = value.partition(":")
+        if kind in ("env", "file") and name:
+            return SecretRef(kind, name)
+    raise ValueError("secrets are not written here; use env:NAME or file:/path/to/secret")
+
+
+Secret = Annotated[
+    SecretRef,
+    BeforeValidator(secret_ref),
+    WithJsonSchema(
+        {"type": "string", "pattern": "^(env|file):.+$", "examples": ["env:NODE_KEY", "file:/run/secrets/k"]}
+    ),
+]
+
+
+def secrets_of(settings: BaseModel, path: str = "") -> Iterator[tuple[str, SecretRef]]:
+    """Every secret that a model names, with its key in dotted form."""
+    for name in type(settings).model_fields:
+        yield from _secrets_in(getattr(settings, name), f"{path}.{name}" if path else name)
+
+
+def _secrets_in(value: Any, path: str) -> Iterator[tuple[str, SecretRef]]:
+    if isinstance(value, SecretRef):
+        yield path, value
+    elif isinstance(value, BaseModel):
+        yield from secrets_of(value, path)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _secrets_in(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _secrets_in(item, f"{path}[{i}]")

@@ -1,0 +1,1 @@
+"""The nouns that travel between rooms: frozen values, standard library only, no I/O."""

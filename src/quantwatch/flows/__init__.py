@@ -1,0 +1,1 @@
+"""The use cases: each file is one journey through the rooms."""

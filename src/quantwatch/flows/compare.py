@@ -1,0 +1,110 @@
+"""Holds nodes against a baseline: sequence by sequence, all servers at once, one request in flight at each."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from quantwatch.flow.distribution import Distribution
+from quantwatch.flow.observation import Missing
+from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
+from quantwatch.flow.verdict import Quality
+from quantwatch.flows.ask import Server
+from quantwatch.flows.gather import NodeRun, SetRun, of_baseline
+from quantwatch.flows.golden import GoldenMaker
+from quantwatch.flows.plan import Plan, PlannedSet, Progress
+from quantwatch.probe.contract import Ask, Prober
+from quantwatch.probe.handshake import obstacles
+from quantwatch.prompts.draw import scored_positions
+from quantwatch.record.continuations import Continuations
+
+
+class Comparison:
+    """One run: `run` gathers, and what it has gathered can be read at any moment, also after an interruption."""
+
+    def __init__(
+        self, baseline: Prober, nodes: Sequence[Prober], plan: Plan, *, cache: Path, tell: Callable[[Progress], None]
+    ) -> None:
+        self.plan = plan
+        self.baseline = Server(baseline)
+        self.nodes = [NodeRun(Server(node), [SetRun(planned) for planned in plan.sets]) for node in nodes]
+        self.k = plan.k
+        self.done = 0
+        self._cache = cache
+        self._tell = tell
+
+    async def run(self) -> None:
+        """Gather everything the plan asks for; what cannot be had is recorded, never raised."""
+        await self._meet()
+        for index, planned in enumerate(self.plan.sets):
+            for place, item in enumerate(planned.items):
+                self._tell(Progress(self.done, self.plan.steps, planned.name))
+                await self._run_item(index, item, begins=place == 0)
+                self.done += 1
+        self._tell(Progress(self.done, self.plan.steps, "done"))
+
+    async def _meet(self) -> None:
+        self._tell(Progress(0, self.plan.steps, "handshake"))
+        servers = [self.baseline, *(run.server for run in self.nodes)]
+        await asyncio.gather(*(server.greet(self.plan.k) for server in servers))
+        met = [server.introduction for server in servers if server.introduction is not None]
+        self.k = min((one.k for one in met), default=self.plan.k)
+        for run in self.nodes:
+            run.obstacle = self._obstacle(run.server)
+
+    def _obstacle(self, node: Server) -> Missing | None:
+        if self.baseline.introduction is None or node.introduction is None:
+            return None
+        found = obstacles(self.baseline.introduction.identity, node.introduction.identity)
+        return Missing("handshake", Quality.INVALID, "; ".join(str(one) for one in found)) if found else None
+
+    async def _run_item(self, index: int, item: Prompt | GoldenSequence, *, begins: bool) -> None:
+        prompt_id = item.id if isinstance(item, Prompt) else item.prompt_id
+        asked = []
+        for run in self.nodes:
+            if run.why_not is not None:
+                run.sets[index].miss(run.why_not, prompt_id)
+            else:
+                asked.append(run)
+        sequence = await self._sequence(item, prompt_id) if asked else None
+        if isinstance(sequence, Missing):
+            for run in asked:
+                run.sets[index].miss(of_baseline(sequence), prompt_id)
+        elif sequence is not None:
+            await self._ask_all(sequence, asked, index, begins=begins)
+
+    async def _sequence(self, item: Prompt | GoldenSequence, prompt_id: str) -> GoldenSequence | Missing:
+        introduction = self.baseline.introduction
+        if self.baseline.stopped is not None or introduction is None:
+            return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "did not introduce itself")
+        kept = Continuations(self._cache, introduction.identity)
+        maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
+        return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item))
+
+    async def _ask_all(self, sequence: GoldenSequence, asked: list[NodeRun], index: int, *, begins: bool) -> None:
+        ask = self._how(sequence, self.plan.sets[index])
+        known = [run.server.corruption for run in asked]
+        baseline, *answers = await asyncio.gather(
+            self.baseline.ask(sequence, ask), *(_ask_node(run.server, sequence, ask, begins=begins) for run in asked)
+        )
+        for run, before, answer in zip(asked, known, answers, strict=True):
+            run.sets[index].take(sequence.prompt_id, baseline, answer)
+            run.sets[index].note_corruption(run.server, before)
+
+    def _how(self, sequence: GoldenSequence, planned: PlannedSet) -> Ask:
+        start, length = sequence.prompt_length, len(sequence.ids)
+        match planned.mode:
+            case ProbeMode.PROMPT_SCORING:
+                return Ask(planned.mode, self.k)
+            case ProbeMode.FIRST_TOKEN:
+                return Ask(planned.mode, self.k, (start,))
+            case ProbeMode.ONE_TOKEN:
+                seed, limit = self.plan.seed, self.plan.positions
+                places = scored_positions(start, length, limit=limit, seed=seed, prompt_id=sequence.prompt_id)
+                return Ask(planned.mode, self.k, places)
+
+
+async def _ask_node(server: Server, sequence: GoldenSequence, ask: Ask, *, begins: bool) -> Distribution | Missing:
+    answer = await server.ask(sequence, ask)
+    if server.stopped is None and (begins or server.repeats_itself):
+        await server.canary(sequence)
+    return answer

@@ -1,0 +1,68 @@
+"""What a comparison will ask: task sets, drawn prompts or ready sequences, and how."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quantwatch.flow.divergence import Evidence
+from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt, PromptSet
+from quantwatch.flow.verdict import Limit, Metric
+from quantwatch.measure.compare import Scope
+from quantwatch.prompts.draw import distinct, draw
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSet:
+    """One task set of a run. items: what is asked, each once. weights: how often each was drawn."""
+
+    name: str
+    pool: str
+    mode: ProbeMode
+    items: tuple[Prompt | GoldenSequence, ...]
+    weights: Mapping[str, int]
+    evidence: Evidence
+
+    @property
+    def drawn(self) -> int:
+        """How many draws the items stand for."""
+        return sum(self.weights.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole run. positions: continuation positions a prompt in mode one_token."""
+
+    sets: tuple[PlannedSet, ...]
+    limits: Mapping[Metric, Limit]
+    k: int = 20
+    seed: int = 0
+    scope: Scope = Scope.CONTINUATION
+    continuation_tokens: int = 96
+    positions: int = 32
+
+    @property
+    def steps(self) -> int:
+        """How many sequences will be asked of each server."""
+        return sum(len(planned.items) for planned in self.sets)
+
+
+def planned_draw(pool: PromptSet, *, size: int, seed: int, mode: ProbeMode | None) -> PlannedSet:
+    """A task set drawn from a pool; the mode of the prompts file unless another is given."""
+    drawn = draw(pool, size=size, seed=seed)
+    weights = Counter(prompt.id for prompt in drawn)
+    return PlannedSet(pool.name, pool.digest, mode or pool.mode, distinct(drawn), weights, Evidence.DRAW)
+
+
+def planned_sequences(name: str, digest: str, sequences: tuple[GoldenSequence, ...], mode: ProbeMode) -> PlannedSet:
+    """Ready sequences, all of them asked: a census, no draw."""
+    weights = {sequence.prompt_id: 1 for sequence in sequences}
+    return PlannedSet(name, digest, mode, sequences, weights, Evidence.CENSUS)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a run is, for whoever watches."""
+
+    done: int
+    total: int
+    doing: str = field(default="")

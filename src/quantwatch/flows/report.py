@@ -1,0 +1,75 @@
+"""Turns what a comparison gathered into a report: measure, judge, put together."""
+
+from quantwatch.flow.report import Report, SetReport, TargetReport
+from quantwatch.flow.verdict import Quality, worst
+from quantwatch.flows.compare import Comparison
+from quantwatch.flows.gather import NodeRun, SetRun
+from quantwatch.judge.conclude import conclude
+from quantwatch.measure.compare import measure
+
+
+def report(comparison: Comparison) -> Report:
+    """Judge everything gathered so far. An interrupted run gives a report that says so."""
+    baseline = comparison.baseline
+    trouble = baseline.stopped.reason if baseline.stopped is not None else None
+    return Report(
+        baseline=baseline.introduction.identity if baseline.introduction is not None else None,
+        targets=tuple(_target(run, comparison) for run in comparison.nodes),
+        complete=comparison.done == comparison.plan.steps,
+        trouble=trouble,
+        misconfigured=baseline.misconfigured,
+    )
+
+
+def _target(run: NodeRun, comparison: Comparison) -> TargetReport:
+    sets = tuple(_task_set(gathered, run, comparison) for gathered in run.sets)
+    own = _own_quality(run)
+    quality = worst([one.verdict.quality for one in sets] + ([own[0]] if own else []))
+    told = [f"{one.name}: {one.verdict.reasons[0]}" for one in sets if one.verdict.quality is quality]
+    return TargetReport(
+        target=run.server.name,
+        identity=run.server.introduction.identity if run.server.introduction is not None else None,
+        quality=quality,
+        reasons=(own[1],) if own else tuple(told),
+        task_sets=sets,
+        misconfigured=run.server.misconfigured,
+    )
+
+
+def _own_quality(run: NodeRun) -> tuple[Quality, str] | None:
+    """What was found about the node as a whole, apart from any task set."""
+    if run.server.confirmed:
+        return Quality.CORRUPTED, f"{run.server.corruption} (seen twice)"
+    if run.obstacle is not None:
+        return run.obstacle.quality, run.obstacle.reason
+    if run.server.introduction is None and run.server.stopped is not None:
+        return run.server.stopped.quality, run.server.stopped.reason
+    return None
+
+
+def _task_set(gathered: SetRun, run: NodeRun, comparison: Comparison) -> SetReport:
+    planned, pairs, plan = gathered.planned, gathered.pairs, comparison.plan
+    divergence = measure(pairs, scope=plan.scope, evidence=planned.evidence) if pairs else None
+    observation = gathered.observation(obstacle=run.obstacle, interrupted=_interrupted(gathered))
+    return SetReport(
+        name=planned.name,
+        pool=planned.pool,
+        seed=plan.seed,
+        k=comparison.k,
+        mode=planned.mode,
+        observation=observation,
+        divergence=divergence,
+        verdict=conclude(observation, divergence, plan.limits),
+        seconds_baseline=_mean([pair.baseline.seconds for pair in pairs]),
+        seconds_node=_mean([pair.node.seconds for pair in pairs]),
+    )
+
+
+def _interrupted(gathered: SetRun) -> bool:
+    """Whether drawn prompts were neither measured nor found missing."""
+    noted = len(gathered.pairs) + sum(one.weight for one in gathered.missing)
+    return noted != gathered.planned.drawn
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,1 @@
+"""Pure decisions: a Divergence and limits in, a verdict with reasons out."""

@@ -1,0 +1,75 @@
+"""Everything known about a target on a task set -> one verdict with its reasons."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from quantwatch.flow.divergence import Divergence
+from quantwatch.flow.observation import Missing, Observation
+from quantwatch.flow.verdict import Limit, Metric, Quality, Verdict, worst
+from quantwatch.judge.threshold import findings
+
+MAX_MISSING = 0.2
+"""When more of the draw than this is missing, the rest does not stand for the pool, and "ok" would be a guess."""
+
+
+def conclude(observation: Observation, divergence: Divergence | None, limits: Mapping[Metric, Limit]) -> Verdict:
+    """The verdict on one task set.
+
+    Confirmed corruption comes first; an obstacle makes every number meaningless; a proven breach stands even when part
+    of the draw is missing, while a clean bill does not.
+    """
+    if observation.confirmed:
+        return Verdict(Quality.CORRUPTED, (f"{observation.corruption} (seen twice)",))
+    if observation.obstacle is not None:
+        return Verdict(observation.obstacle.quality, (observation.obstacle.reason,))
+    if divergence is None:
+        return _nothing_measured(observation)
+    found = findings(divergence, limits)
+    doubts = _doubts(observation)
+    quality = worst([finding.quality for finding in found] + [quality for quality, _ in doubts] or [Quality.OK])
+    told = [finding for finding in found if finding.quality is not Quality.OK]
+    told.sort(key=lambda finding: finding.quality is not quality)
+    reasons = [finding.reason for finding in told] + [reason for _, reason in doubts]
+    return Verdict(quality, tuple(reasons) or ("all numbers are within their limits",), found)
+
+
+def _nothing_measured(observation: Observation) -> Verdict:
+    if observation.corruption is not None:
+        return Verdict(Quality.INCONCLUSIVE, (f"{observation.corruption} (a second probe did not show it)",))
+    if not observation.missing:
+        return Verdict(Quality.SKIPPED, ("nothing was asked before the run ended",))
+    quality, _ = _most(observation.missing)
+    return Verdict(quality, tuple(summary(observation.missing)))
+
+
+def _doubts(observation: Observation) -> list[tuple[Quality, str]]:
+    """Reasons besides the limits why the set may not pass."""
+    doubts = []
+    if observation.corruption is not None:
+        said = f"{observation.corruption} (a second probe did not show it)"
+        doubts.append((Quality.INCONCLUSIVE, said))
+    missing = sum(one.weight for one in observation.missing)
+    if missing > MAX_MISSING * observation.drawn:
+        quality, _ = _most(observation.missing)
+        told = "; ".join(summary(observation.missing))
+        doubts.append((quality, f"{missing} of {observation.drawn} drawn prompts are missing: {told}"))
+    if observation.interrupted:
+        said = f"interrupted after {observation.measured} of {observation.drawn} drawn prompts"
+        doubts.append((Quality.INCONCLUSIVE, said))
+    return doubts
+
+
+def _most(missing: Sequence[Missing]) -> tuple[Quality, int]:
+    """The kind of trouble that took most draws."""
+    counts: Counter[Quality] = Counter()
+    for one in missing:
+        counts[one.quality] += one.weight
+    return counts.most_common(1)[0]
+
+
+def summary(missing: Sequence[Missing], *, most: int = 3) -> list[str]:
+    """The distinct reasons, the commonest first, with how many prompts each took."""
+    counts = Counter(one.reason for one in missing)
+    told = [reason if times == 1 else f"{reason} ({times} prompts)" for reason, times in counts.most_common(most)]
+    more = len(counts) - most
+    return [*told, f"and {more} further reasons"] if more > 0 else told

@@ -1,0 +1,102 @@
+"""Holds one Divergence against its limits.
+
+A critical limit is breached only when the whole interval lies beyond it; a value beyond it whose interval reaches back
+is inconclusive. A warning is a notice on which nothing acts, so there the value decides. A census has no sampling
+error, so there the value decides everywhere.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quantwatch.flow.divergence import Divergence, Estimate, Evidence
+from quantwatch.flow.verdict import Finding, Limit, Metric, Quality
+
+LABELS = {
+    Metric.KL_MEAN: "mean KL",
+    Metric.KL_P99: "p99 KL",
+    Metric.PERPLEXITY_RATIO: "perplexity ratio",
+    Metric.TOP1_AGREEMENT: "top-1 agreement",
+}
+
+
+def findings(divergence: Divergence, limits: Mapping[Metric, Limit]) -> tuple[Finding, ...]:
+    """Hold every metric that carries a limit against it, in the order of Metric."""
+    return tuple(
+        _finding(metric, estimate_of(divergence, metric), limits[metric], divergence)
+        for metric in Metric
+        if metric in limits
+    )
+
+
+def estimate_of(divergence: Divergence, metric: Metric) -> Estimate:
+    """The estimate that a metric names."""
+    return {
+        Metric.KL_MEAN: divergence.kl_mean,
+        Metric.KL_P99: divergence.kl_p99,
+        Metric.PERPLEXITY_RATIO: divergence.perplexity_ratio,
+        Metric.TOP1_AGREEMENT: divergence.top1_agreement,
+    }[metric]
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """A metric turned so that larger is worse; sign -1 for agreement, which is bad when it is small."""
+
+    sign: int
+
+    def beyond(self, value: float, limit: float) -> bool:
+        return self.sign * value > self.sign * limit
+
+    def near_end(self, estimate: Estimate) -> float:
+        """The end of the interval that speaks for the node."""
+        assert estimate.interval is not None  # noqa: S101, callers have checked; this is for the type checker
+        return estimate.interval.low if self.sign > 0 else estimate.interval.high
+
+
+def _finding(metric: Metric, estimate: Estimate, limit: Limit, divergence: Divergence) -> Finding:
+    quality, reason = _held(metric, estimate, limit, divergence)
+    return Finding(metric, quality, estimate.value, estimate.interval, limit, reason)
+
+
+def _held(metric: Metric, estimate: Estimate, limit: Limit, divergence: Divergence) -> tuple[Quality, str]:
+    label, value = LABELS[metric], estimate.value
+    side = _Side(-1 if metric is Metric.TOP1_AGREEMENT else 1)
+    if math.isnan(value):
+        return Quality.INCONCLUSIVE, f"{label} could not be computed: no position was usable"
+    word = "under" if side.sign < 0 else "over"
+    if limit.critical is not None and side.beyond(value, limit.critical):
+        said = f"{label} {value:.4g} is {word} the critical limit {limit.critical:g}"
+        return _critical(said, side, estimate, limit.critical, divergence)
+    if limit.warn is not None and side.beyond(value, limit.warn):
+        return Quality.WARN, f"{label} {value:.4g} is {word} the warning limit {limit.warn:g}"
+    return Quality.OK, f"{label} {value:.4g} is within its limits"
+
+
+def _critical(
+    said: str, side: _Side, estimate: Estimate, critical: float, divergence: Divergence
+) -> tuple[Quality, str]:
+    if divergence.evidence is Evidence.CENSUS:
+        return Quality.DEGRADED, said
+    if estimate.interval is None:
+        return Quality.INCONCLUSIVE, f"{said}, but {divergence.prompts} prompts are too few for an interval"
+    near = side.near_end(estimate)
+    level = f"{estimate.interval.level:.0%} interval"
+    if side.beyond(near, critical):
+        return Quality.DEGRADED, f"{said}, and so is its whole {level} (from {near:.4g})"
+    needed = prompts_to_decide(estimate, critical, divergence.prompts)
+    return (
+        Quality.INCONCLUSIVE,
+        f"{said}, but its {level} reaches back to {near:.4g}; about {needed} prompts would decide",
+    )
+
+
+def prompts_to_decide(estimate: Estimate, limit: float, prompts: int) -> int:
+    """How many prompts would bring the interval clear of the limit, if value and spread stay as they are.
+
+    The half-width shrinks with the square root of the number of prompts.
+    """
+    assert estimate.interval is not None  # noqa: S101, callers have checked; this is for the type checker
+    half = (estimate.interval.high - estimate.interval.low) / 2
+    distance = max(abs(estimate.value - limit), 1e-9)
+    return max(prompts + 1, math.ceil(prompts * (half / distance) ** 2))

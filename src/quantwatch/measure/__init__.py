@@ -1,0 +1,1 @@
+"""Pure mathematics on Distributions: KL bounds, perplexity, agreement, intervals."""

@@ -1,0 +1,81 @@
+"""Lower bounds on the full-vocabulary KL divergence from two top-k lists."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from quantwatch.measure.listed import Listed
+
+FLOAT32 = 2.0**-24
+"""Relative rounding of a number that a server computed or printed as float32."""
+
+FLOAT64 = 2.0**-53
+"""Relative rounding of a float64."""
+
+CHUNK = 4096
+"""Positions at a time: bounds the (positions, w, w) comparison to tens of MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What both sides list at n positions.
+
+    p, q: (n, w) float64 log-probabilities of the baseline's columns and the node's values for the same tokens.
+    both: (n, w) bool, where the node lists the baseline's token too; elsewhere q is 0 and must not be read.
+    """
+
+    p: Tensor
+    q: Tensor
+    both: Tensor
+
+
+def align(baseline: Listed, node: Listed) -> Shared:
+    """Match tokens by id, never by rank or text. Raises ValueError when the shapes differ."""
+    if baseline.ids.shape != node.ids.shape:
+        raise ValueError(f"shapes differ: {tuple(baseline.ids.shape)} against {tuple(node.ids.shape)}")
+    parts = [
+        _align(baseline.ids[i : i + CHUNK], node.ids[i : i + CHUNK], node.logprobs[i : i + CHUNK])
+        for i in range(0, max(len(baseline.ids), 1), CHUNK)
+    ]
+    both = torch.cat([part[0] for part in parts]) & baseline.held
+    return Shared(p=baseline.logprobs, q=torch.cat([part[1] for part in parts]), both=both)
+
+
+def _align(ids_p: Tensor, ids_q: Tensor, logprobs_q: Tensor) -> tuple[Tensor, Tensor]:
+    same = ids_p.unsqueeze(2) == ids_q.unsqueeze(1)  # (n, w, w)
+    both, where = same.max(dim=2)
+    return both, logprobs_q.gather(1, where).masked_fill(~both, 0.0)
+
+
+def bucket(shared: Shared, *, rounding: float = FLOAT32) -> Tensor:
+    """Lower bound on KL(P||Q) in nats at each position: (n,) float64, never negative.
+
+    Tokens that both sides list are compared one by one; all others share one cell:
+        sum_I p log(p/q) + r log(r/s),  r = 1 - P(I),  s = 1 - Q(I),  I = tokens that both sides list.
+    Merging cells cannot raise a divergence (log-sum inequality; Cover and Thomas, Elements of Information Theory,
+    section 2.7), so the truth over the whole vocabulary is never below. A token of rank > k that both sides list
+    because it is the sequence's own belongs to I: its probabilities are known, so its cell may stand alone.
+
+    r and s are differences of rounded numbers. s is rounded up, and within its rounding r is taken where the tail
+    term is smallest, so rounding loosens the bound and never breaks it. rounding: relative error of the inputs.
+    """
+    p = shared.p.exp() * shared.both
+    q = shared.q.exp() * shared.both
+    seen = (p * (shared.p - shared.q)).sum(1)
+    rest_p, slack_p = _rest(p, shared.p, rounding)
+    rest_q, slack_q = _rest(q, shared.q, rounding)
+    return (seen + _tail(rest_p, slack_p, (rest_q + slack_q).clamp(min=FLOAT64))).clamp(min=0.0)
+
+
+def _rest(mass: Tensor, logprobs: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
+    """Mass outside the shared tokens, and how far rounding can have moved it: each (n,)."""
+    slack = (mass * logprobs.abs()).sum(1) * rounding + mass.shape[1] * FLOAT64
+    return (1.0 - mass.sum(1)).clamp(min=0.0), slack
+
+
+def _tail(rest_p: Tensor, slack_p: Tensor, rest_q: Tensor) -> Tensor:
+    """Min of r log(r / rest_q) over r within rounding; the function of r has its minimum at rest_q / e."""
+    low = (rest_p - slack_p).clamp(min=0.0)
+    r = torch.minimum(torch.maximum(rest_q / torch.e, low), rest_p + slack_p)
+    return torch.xlogy(r, r / rest_q)

@@ -1,0 +1,1 @@
+"""Asks inference servers; turns their untrusted JSON into Distributions."""

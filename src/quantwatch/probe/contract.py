@@ -1,0 +1,58 @@
+"""What a prober of any server kind can do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from quantwatch.flow.distribution import Distribution
+from quantwatch.flow.identity import Identity
+from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """How a sequence is to be asked about.
+
+    positions: for the one-token modes, the indices in the sequence whose distributions are wanted, ascending.
+    """
+
+    mode: ProbeMode
+    k: int
+    positions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A greedy answer. complete: whether the model ended by itself, not at the limit."""
+
+    ids: tuple[int, ...]
+    complete: bool
+
+
+class Prober(Protocol):
+    """One server, asked in its own dialect. Every method raises a ProbeError when there is no usable answer."""
+
+    @property
+    def name(self) -> str:
+        """How messages call the server."""
+        ...
+
+    async def identify(self) -> Identity:
+        """Ask who the server is. Raises Misconfigured when it does not serve the model asked for."""
+        ...
+
+    async def tokenize(self, prompt: Prompt) -> tuple[int, ...]:
+        """Token ids of a golden prompt, through the server's own tokenizer and chat template."""
+        ...
+
+    async def tokenize_text(self, text: str, *, special: bool) -> tuple[int, ...]:
+        """Token ids of bare text. special: whether the server adds its beginning-of-sequence token."""
+        ...
+
+    async def generate(self, ids: Sequence[int], *, limit: int) -> Generation:
+        """Continue greedily by at most `limit` tokens."""
+        ...
+
+    async def distribution(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
+        """Top-k log-probabilities of a golden sequence."""
+        ...

@@ -1,0 +1,154 @@
+"""Untrusted completion replies -> Distributions. Every shape is checked before any number is used.
+
+What each fault means is the table of the measurement design, section 4: a value that cannot be inside a position is
+corruption, a field that is absent or of another shape is an invalid measurement.
+"""
+
+from array import array
+from dataclasses import dataclass
+
+from quantwatch.errors import NodeFailed, ReplyInvalid
+from quantwatch.flow.distribution import Distribution
+from quantwatch.flow.prompt import GoldenSequence, ProbeMode
+from quantwatch.probe.rows import Columns, RowInvalid
+from quantwatch.probe.wire import NOT_AN_ID, TOKEN_ID_PREFIX, Choice, Completion, Entry, NotACompletion, decode
+
+SAME_SERVER_KIND = "Probe the node's own address, not a gateway, and check that both servers are vLLM 0.10 or newer"
+TEXT_KEYS = "Tokens must be named by id; a proxy or an old server names them by text, which loses entries"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a reply is held against; vocabulary and raw_proven as in Columns."""
+
+    node: str
+    k: int
+    vocabulary: int | None = None
+    raw_proven: bool = True
+
+    def invalid(self, reason: str, advice: str = SAME_SERVER_KIND) -> ReplyInvalid:
+        """Build the error for a reply that cannot be used."""
+        return ReplyInvalid(reason, node=self.node, advice=advice)
+
+
+def read(body: bytes, asked: Asked, *, choices: int) -> list[Choice]:
+    """Decode a completion reply and return its choices in prompt order, one a prompt."""
+    ordered = sorted(_decoded(body, asked).choices, key=lambda choice: choice.index)
+    if [choice.index for choice in ordered] != list(range(choices)):
+        raise asked.invalid(f"{len(ordered)} answers for {choices} prompts")
+    return ordered
+
+
+def _decoded(body: bytes, asked: Asked) -> Completion:
+    try:
+        return decode(body)
+    except NotACompletion as exc:
+        raise asked.invalid(str(exc)) from exc
+    except ValueError as exc:
+        if body.lstrip()[:1] == b"<":
+            raise asked.invalid("a web page came back where JSON was expected") from exc
+        raise NodeFailed(
+            f"the reply is no complete JSON ({len(body)} bytes)",
+            node=asked.node,
+            advice="The connection or the server broke off; look at the server's log",
+        ) from exc
+
+
+def prompt_scoring(choice: Choice, sequence: GoldenSequence, asked: Asked, *, seconds: float) -> Distribution:
+    """Read `prompt_logprobs`: position t holds the distribution of token t given all before it, for t = 1 .. n-1."""
+    _check_echo(choice, sequence.ids, asked)
+    rows = choice.prompt_logprobs
+    if rows is None:
+        raise asked.invalid("no prompt_logprobs in the reply")
+    if len(rows) != len(sequence.ids):
+        raise asked.invalid(f"{len(rows)} positions for {len(sequence.ids)} prompt tokens")
+    columns = Columns(asked.k, asked.vocabulary, asked.raw_proven)
+    for position in range(1, len(rows)):
+        _add_scored(columns, rows[position], sequence.ids[position], position, asked)
+    return _distribution(columns, sequence, ProbeMode.PROMPT_SCORING, range(1, len(rows)), seconds)
+
+
+def _add_scored(columns: Columns, row: dict[int, Entry] | None, own_id: int, position: int, asked: Asked) -> None:
+    if row is None:
+        raise asked.invalid(f"position {position} of prompt_logprobs is null")
+    ids = [*row]
+    _refuse_text(ids, position, asked)
+    if own_id not in row:
+        raise asked.invalid(f"position {position} does not list the prompt's own token {own_id}")
+    ranks = [entry.rank for entry in row.values() if entry.rank is not None]
+    try:
+        columns.add(ids, [e.logprob for e in row.values()], ids.index(own_id), lowest_rank=min(ranks, default=None))
+    except RowInvalid as exc:
+        raise asked.invalid(f"position {position}: {exc}") from exc
+
+
+def one_token(
+    choices: list[Choice],
+    sequence: GoldenSequence,
+    positions: list[int],
+    asked: Asked,
+    *,
+    mode: ProbeMode,
+    seconds: float,
+) -> Distribution:
+    """Read the first generated token's list after each prefix sequence.ids[:position]."""
+    columns = Columns(asked.k, asked.vocabulary, asked.raw_proven)
+    for choice, position in zip(choices, positions, strict=True):
+        _check_echo(choice, sequence.ids[:position], asked)
+        own_id = sequence.ids[position] if position < len(sequence.ids) else None
+        _add_generated(columns, _first_row(choice, position, asked), own_id, position, asked)
+    return _distribution(columns, sequence, mode, positions, seconds)
+
+
+def _first_row(choice: Choice, position: int, asked: Asked) -> dict[str, float]:
+    rows = choice.logprobs.top_logprobs if choice.logprobs is not None else None
+    if not rows or rows[0] is None:
+        raise asked.invalid(f"no logprobs for the token after prefix {position}")
+    return rows[0]
+
+
+def _add_generated(columns: Columns, row: dict[str, float], own_id: int | None, position: int, asked: Asked) -> None:
+    ids = [_token_id(key) for key in row]
+    _refuse_text(ids, position, asked)
+    own = ids.index(own_id) if own_id in ids else -1
+    try:
+        columns.add(ids, list(row.values()), own)
+    except RowInvalid as exc:
+        raise asked.invalid(f"position {position}: {exc}") from exc
+
+
+def _token_id(key: str) -> int:
+    digits = key.removeprefix(TOKEN_ID_PREFIX)
+    if not key.startswith(TOKEN_ID_PREFIX) or not digits.lstrip("-").isdecimal():
+        return NOT_AN_ID
+    return int(digits)
+
+
+def _refuse_text(ids: list[int], position: int, asked: Asked) -> None:
+    if min(ids, default=0) < -(2**61):
+        raise asked.invalid(f"position {position} names tokens by text", TEXT_KEYS)
+
+
+def _check_echo(choice: Choice, sent: tuple[int, ...], asked: Asked) -> None:
+    if choice.prompt_token_ids is None:
+        raise asked.invalid("the reply does not repeat the prompt's token ids")
+    if tuple(choice.prompt_token_ids) != sent:
+        raise asked.invalid("the server scored other token ids than were sent")
+
+
+def _distribution(
+    columns: Columns, sequence: GoldenSequence, mode: ProbeMode, positions: range | list[int], seconds: float
+) -> Distribution:
+    return Distribution(
+        prompt_id=sequence.prompt_id,
+        mode=mode,
+        k=columns.k,
+        prompt_length=sequence.prompt_length,
+        positions=array("q", positions),
+        ids=columns.ids,
+        logprobs=columns.logprobs,
+        actual=columns.actual,
+        floor=columns.floor,
+        marks=tuple(columns.marks),
+        seconds=seconds,
+    )

@@ -1,0 +1,1 @@
+"""Golden prompt files in, PromptSets and draws out."""
