@@ -15,14 +15,15 @@ app = typer.Typer(help="Golden prompts: list the shipped task sets, check a file
 @app.command("list")
 def list_sets() -> None:
     """List the task sets that come with this installation."""
-    from quantwatch.prompts.load import load_set, shipped_sets
+    from quantwatch.prompts.load import load_set, shipped_folder, shipped_sets
 
-    table = Table("task set", "prompts", "languages", "mode", "digest", "what for")
+    console, table = Console(highlight=False), Table("task set", "prompts", "languages", "mode", "digest", "file")
     for name, path in shipped_sets().items():
         pool = load_set(path)
         languages = ", ".join(sorted({prompt.language for prompt in pool.prompts}))
-        table.add_row(name, str(len(pool.prompts)), languages, pool.mode, pool.digest[:12], pool.description)
-    Console().print(table)
+        table.add_row(name, str(len(pool.prompts)), languages, pool.mode, pool.digest[:12], path.name)
+    console.print(table)
+    console.print(f"in {shipped_folder()}", markup=False, soft_wrap=True)
 
 
 @app.command("check")

@@ -83,7 +83,7 @@ def _caption(one: SetReport, d: Divergence) -> str:
     drawn = "all given" if d.evidence is Evidence.CENSUS else f"drawn with seed {one.seed}"
     broken = f", {d.corrupted_positions} corrupted positions" if d.corrupted_positions else ""
     return (
-        f"{d.prompts} sequences {drawn}, {d.positions} positions, k = {d.k}, {d.mode}, {d.estimator} lower bound, nats; "
+        f"{d.prompts} sequences {drawn}, {d.positions} positions, k = {d.k}, {d.mode}, {d.estimator} bound in nats; "
         f"perplexity {number(d.perplexity_baseline)} -> {number(d.perplexity_node)}, p99 KL {number(d.kl_p99.value)}, "
         f"max KL {number(d.kl_max)}, tail mass {number(d.tail_mass_baseline)}{broken}"
     )

@@ -1,0 +1,249 @@
+"""A real, tiny language model behind vLLM's dialect: every distribution is known in full, so bounds can be checked.
+
+The model is a seeded three-gram net over bytes (vocabulary 300). `damage` adds seeded noise to its logits, as
+quantization does. Faults are named openly and switched on one by one. The replies' shape follows the recordings of
+vLLM 0.32 in tests/data; test_tiny_node_speaks_vllm.py holds both against each other.
+"""
+
+import json
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import torch
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from torch import Tensor
+
+VOCABULARY = 300
+BOS = 256
+CONFIDENCE = 3.0
+
+
+@dataclass(slots=True)
+class TinyModel:
+    """Log-probabilities of the next token from the last three; damage is the spread of the noise on the logits."""
+
+    damage: float = 0.0
+    seed: int = 7
+    stuck_on: int | None = None
+
+    def logprobs(self, ids: list[int]) -> Tensor:
+        """Distribution after ids: (VOCABULARY,) float64, in nats."""
+        logits = torch.zeros(VOCABULARY, dtype=torch.float64)
+        for back, token in enumerate(ids[-3:][::-1]):
+            logits += _row(self.seed, back, token) * (CONFIDENCE / (back + 1))
+        if self.damage:
+            logits += self.damage * _row(self.seed + 1000, 0, sum(ids[-3:]) % 997)
+        if self.stuck_on is not None:
+            logits[self.stuck_on] += 50.0
+        return torch.log_softmax(logits, 0)
+
+
+_ROWS: dict[tuple[int, int, int], Tensor] = {}
+
+
+def _row(seed: int, back: int, token: int) -> Tensor:
+    key = (seed, back, token)
+    if key not in _ROWS:
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + back * 1009 + token)
+        _ROWS[key] = torch.randn(VOCABULARY, generator=generator, dtype=torch.float64)
+    return _ROWS[key]
+
+
+@dataclass(slots=True)
+class TinyNode:
+    """One server: a model, what is wrong with it, and a log of what it was asked.
+
+    nan_on: a request whose prompt fulfils it is refused as vLLM refuses NaN. edit: changes a completion reply before it
+    is sent. replace: answers a request in the node's place.
+    """
+
+    model: TinyModel = field(default_factory=TinyModel)
+    name: str = "tiny"
+    cap: int = 20
+    started: float = 1_700_000_000.0
+    waiting: float = 0
+    max_model_len: int = 8192
+    tokenizer_shift: int = 0
+    api_key: str | None = None
+    nan_on: Callable[[list[int]], bool] = lambda ids: False
+    edit: Callable[[dict[str, Any]], Any] | None = None
+    replace: Callable[[str], Response | None] = lambda path: None
+    asked: list[dict[str, Any]] = field(default_factory=list)
+
+    def app(self) -> Starlette:
+        """The server as an ASGI application."""
+        routes = [
+            Route("/v1/models", self._guarded(self._models)),
+            Route("/version", self._guarded(self._version)),
+            Route("/metrics", self._guarded(self._metrics)),
+            Route("/tokenize", self._guarded(self._tokenize), methods=["POST"]),
+            Route("/v1/completions", self._guarded(self._completions), methods=["POST"]),
+        ]
+        return Starlette(routes=routes)
+
+    def completions(self) -> list[dict[str, Any]]:
+        """The bodies of the completion requests so far."""
+        return [body for body in self.asked if "max_tokens" in body]
+
+    def _guarded(self, answer: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            replaced = self.replace(request.url.path)
+            if replaced is not None:
+                return replaced
+            wanted = f"Bearer {self.api_key}"
+            if self.api_key and request.url.path.startswith("/v1") and request.headers.get("authorization") != wanted:
+                return _json({"error": "Unauthorized"}, 401)
+            return await answer(request)
+
+        return endpoint
+
+    async def _models(self, _: Request) -> Response:
+        card = {"id": self.name, "object": "model", "root": "tiny", "parent": None, "max_model_len": self.max_model_len}
+        return _json({"object": "list", "data": [card]})
+
+    async def _version(self, _: Request) -> Response:
+        return _json({"version": "0.32.0"})
+
+    async def _metrics(self, _: Request) -> Response:
+        return PlainTextResponse(
+            f"process_start_time_seconds {self.started}\n"
+            f'vllm:num_requests_running{{engine="0"}} 0.0\n'
+            f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}\n'
+            f'vllm:kv_cache_usage_perc{{engine="0"}} 0.1\n'
+        )
+
+    async def _tokenize(self, request: Request) -> Response:
+        body = await request.json()
+        if "messages" in body:
+            text = "".join(f"<{m['role']}>{m['content']}" for m in body["messages"]) + "<assistant>"
+        else:
+            text = body["prompt"]
+        special = [BOS] if body.get("add_special_tokens", True) else []
+        tokens = special + [(byte + self.tokenizer_shift) % 256 for byte in text.encode()]
+        return _json({"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens, "token_strs": None})
+
+    async def _completions(self, request: Request) -> Response:
+        body = await request.json()
+        self.asked.append(body)
+        refusal = self._refusal(body)
+        if refusal is not None:
+            return refusal
+        prompt = body["prompt"]
+        prompts: list[list[int]] = prompt if isinstance(prompt[0], list) else [prompt]
+        reply = {
+            "id": "cmpl-1",
+            "object": "text_completion",
+            "model": self.name,
+            "system_fingerprint": "vllm-0.32.0-tiny",
+            "choices": [self._choice(ids, i, body) for i, ids in enumerate(prompts)],
+        }
+        edited = reply if self.edit is None else self.edit(reply)
+        return edited if isinstance(edited, Response) else _json(edited)
+
+    def _refusal(self, body: dict[str, Any]) -> Response | None:
+        if body["model"] != self.name:
+            return _error(404, f"The model `{body['model']}` does not exist.", "model", "NotFoundError")
+        for name, spoken in (("logprobs", "sample"), ("prompt_logprobs", "prompt")):
+            if (body.get(name) or 0) > self.cap:
+                asked = body[name]
+                said = f"Requested {spoken} logprobs of {asked}, which is greater than max allowed: {self.cap}"
+                return _error(400, f"{said} (parameter={name}, value={asked})", name)
+        prompts = body["prompt"] if isinstance(body["prompt"][0], list) else [body["prompt"]]
+        if max(map(len, prompts)) + body["max_tokens"] > self.max_model_len:
+            said = f"This model's maximum context length is {self.max_model_len} tokens."
+            return _error(400, f"{said} (parameter=input_tokens)", "input_tokens")
+        with_numbers = body.get("logprobs") is not None or body.get("prompt_logprobs") is not None
+        if with_numbers and any(self.nan_on(ids) for ids in prompts):
+            return _error(400, "Out of range float values are not JSON compliant", None)
+        return None
+
+    def _choice(self, ids: list[int], index: int, body: dict[str, Any]) -> dict[str, Any]:
+        generated, rows = [], []
+        for _ in range(body["max_tokens"]):
+            after = self.model.logprobs(ids + generated)
+            rows.append(after)
+            generated.append(int(after.argmax()))
+        k = body.get("logprobs")
+        scored = body.get("prompt_logprobs")
+        return {
+            "index": index,
+            "text": "",
+            "logprobs": None if k is None else _generated_logprobs(rows, generated, k),
+            "finish_reason": "length",
+            "stop_reason": None,
+            "token_ids": generated,
+            "prompt_logprobs": None if scored is None else self._prompt_logprobs(ids, scored),
+            "prompt_token_ids": ids,
+        }
+
+    def _prompt_logprobs(self, ids: list[int], k: int) -> list[dict[str, Any] | None]:
+        rows: list[dict[str, Any] | None] = [None]
+        for i in range(1, len(ids)):
+            after = self.model.logprobs(ids[:i])
+            own = ids[i]
+            top = [own, *(t for t in after.topk(k).indices.tolist() if t != own)]
+            top = top if own in after.topk(k).indices.tolist() else top[: k + 1]
+            rows.append({str(t): _entry(after, t) for t in top})
+        return rows
+
+
+def _entry(after: Tensor, token: int) -> dict[str, Any]:
+    value = after[token]
+    rank = int((after >= value).sum())
+    return {"logprob": _float32(float(value)), "rank": rank, "decoded_token": chr(token % 256)}
+
+
+def _generated_logprobs(rows: list[Tensor], generated: list[int], k: int) -> dict[str, Any]:
+    top = [
+        {f"token_id:{t}": _float32(float(after[t])) for t in after.topk(max(k, 1)).indices.tolist()} for after in rows
+    ]
+    return {
+        "text_offset": list(range(len(rows))),
+        "token_logprobs": [_float32(float(after[t])) for after, t in zip(rows, generated, strict=True)],
+        "tokens": [f"token_id:{t}" for t in generated],
+        "top_logprobs": top,
+    }
+
+
+def _float32(value: float) -> float:
+    return float(torch.tensor(value, dtype=torch.float32))
+
+
+def _error(status: int, message: str, param: str | None, kind: str = "BadRequestError") -> Response:
+    return _json({"error": {"message": message, "type": kind, "param": param, "code": status}}, status)
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(json.dumps(content), status, media_type="application/json")
+
+
+def true_kl(baseline: TinyModel, node: TinyModel, ids: list[int]) -> float:
+    """KL(baseline || node) after ids over the whole vocabulary, in nats."""
+    p, q = baseline.logprobs(ids), node.logprobs(ids)
+    return float((p.exp() * (p - q)).sum())
+
+
+def true_perplexity(model: TinyModel, ids: tuple[int, ...], start: int) -> float:
+    """Perplexity of ids[start:] given what stands before."""
+    total = sum(float(model.logprobs(list(ids[:i]))[ids[i]]) for i in range(start, len(ids)))
+    return math.exp(-total / (len(ids) - start))
+
+
+class Network(httpx.AsyncBaseTransport):
+    """Several nodes under their host names, without sockets; an unknown host refuses the connection."""
+
+    def __init__(self, **nodes: TinyNode) -> None:
+        self._hosts = {name: httpx.ASGITransport(app=node.app()) for name, node in nodes.items()}
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Pass the request to the node that its host names."""
+        host = self._hosts.get(request.url.host)
+        if host is None:
+            raise httpx.ConnectError("Connection refused", request=request)
+        return await host.handle_async_request(request)
