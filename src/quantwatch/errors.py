@@ -64,10 +64,10 @@ class ProbeError(QuantwatchError):
     retryable = False
 
     def __init__(self, reason: str, *, node: str, advice: str = "") -> None:
-        self.reason = reason
+        self.reason = reason.rstrip(". ")
         self.node = node
         self.advice = advice
-        super().__init__(f"{node}: {reason}" + (f". {advice}" if advice else ""))
+        super().__init__(f"{node}: {self.reason}" + (f". {advice}" if advice else ""))
 
 
 class NodeUnreachable(ProbeError):

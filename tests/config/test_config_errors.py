@@ -477,6 +477,21 @@ def test_several_faults_are_told_at_once_in_the_order_of_the_file(tmp_path: Path
     ]
 
 
+def test_the_order_is_that_of_the_file_not_of_the_schema(tmp_path: Path) -> None:
+    found = problems_of("zzz: 1\nlogging: {level: loud}\n" + edited(("schema: 1", "schema: 2")), tmp_path)
+    assert [(problem.line, problem.key) for problem in found] == [(1, "zzz"), (2, "logging.level"), (3, "schema")]
+
+
+def test_every_repetition_of_a_name_is_told_with_its_first_place(tmp_path: Path) -> None:
+    again = "  - {name: node-a, url: 'http://b.test', scheme: int8, pool: llama}\n"
+    found = problems_of(edited((NODE, NODE + again + again)), tmp_path)
+    first = "node-a is the name of targets[0] already"
+    assert [(problem.key, problem.message) for problem in found] == [
+        ("targets[1].name", first),
+        ("targets[2].name", first),
+    ]
+
+
 def test_several_dangling_names_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     text = edited(
         ("http://a.test:8000", "http://fp16.test:8000"),
@@ -484,7 +499,12 @@ def test_several_dangling_names_are_told_at_once_in_the_order_of_the_file(tmp_pa
         (SET, "  mth: {}\n"),
     )
     found = problems_of(text, tmp_path)
-    assert [problem.key for problem in found] == ["targets[0].url", "pools.llama.fallback", "pools.spare", "task_sets.mth"]
+    assert [problem.key for problem in found] == [
+        "targets[0].url",
+        "pools.llama.fallback",
+        "pools.spare",
+        "task_sets.mth",
+    ]
     assert [problem.line for problem in found] == [6, 12, 13, 15]
 
 
@@ -496,7 +516,9 @@ def test_the_message_has_one_line_for_every_problem(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == [str(problem) for problem in caught.value.problems]
 
 
-@pytest.mark.xfail(strict=True, reason="populate_by_name lets the Python name of the key through; the schema forbids it")
+@pytest.mark.xfail(
+    strict=True, reason="populate_by_name lets the Python name of the key through; the schema forbids it"
+)
 def test_the_python_name_of_a_key_is_unknown(tmp_path: Path) -> None:
     (problem,) = problems_of(edited(("schema: 1", "schema_version: 1")), tmp_path)
     assert problem.key == "schema_version"
@@ -510,13 +532,17 @@ LAX = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="the schema lets booleans through as numbers, impossible ports, and a time-out of 0")
+@pytest.mark.xfail(
+    strict=True, reason="the schema lets booleans through as numbers, impossible ports, and a time-out of 0"
+)
 @pytest.mark.parametrize("edit", LAX.values(), ids=LAX.keys())
 def test_a_value_without_meaning_is_refused(edit: tuple[str, str], tmp_path: Path) -> None:
     assert problems_of(edited(edit), tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason="an int key is looked up in lines that know it as text, and is shown as an index")
+@pytest.mark.xfail(
+    strict=True, reason="an int key is looked up in lines that know it as text, and is shown as an index"
+)
 def test_a_name_that_yaml_reads_as_a_number_is_told_on_its_own_line(tmp_path: Path) -> None:
     found = problems_of(edited((POOL, POOL + "  7: {}\n")), tmp_path)
     assert [(problem.line, problem.key) for problem in found] == [(12, "pools.7")]

@@ -1,5 +1,6 @@
 """The shipped configuration files load, agree with the JSON schema, and show every key."""
 
+import inspect
 import json
 import types
 import typing
@@ -44,7 +45,7 @@ def branches(annotation: Any) -> Iterator[Any]:
 
 def owner(model: type[BaseModel], field: str) -> str:
     """The class that declares a field, so that what baseline and targets share is asked for once."""
-    return next(kind.__name__ for kind in model.__mro__ if field in kind.__dict__.get("__annotations__", {}))
+    return next(kind.__name__ for kind in model.__mro__ if field in inspect.get_annotations(kind))
 
 
 def keys_of(annotation: Any) -> set[Key]:
@@ -166,7 +167,9 @@ def defaults_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{block}.{key}", described
 
 
-@pytest.mark.xfail(strict=True, reason="defaults of durations and sizes are shown as bare numbers, which the loader refuses")
+@pytest.mark.xfail(
+    strict=True, reason="defaults of durations and sizes are shown as bare numbers, which the loader refuses"
+)
 def test_every_default_in_the_schema_could_be_written_in_a_file() -> None:
     schema = settings_schema()
     wrong = [

@@ -100,8 +100,9 @@ def test_an_estimate_may_have_no_interval() -> None:
 
 
 def test_every_quality_is_good_a_warning_a_breach_or_no_answer() -> None:
-    assert {Quality.OK, Quality.WARN} | BREACHES | CANNOT_TELL == set(Quality)
+    rest = BREACHES | CANNOT_TELL
+    assert rest == set(Quality) - {Quality.OK, Quality.WARN}
 
 
 def test_a_breach_is_an_answer() -> None:
-    assert BREACHES & CANNOT_TELL == set()
+    assert not BREACHES & CANNOT_TELL

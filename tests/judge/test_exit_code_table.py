@@ -65,12 +65,16 @@ def test_several_targets_tell_one_code(qualities: Sequence[Quality], lenient: in
     assert exit_code(report(*qualities), strict=True) == strict
 
 
-@pytest.mark.parametrize(("quality", "code"), [(Q.OK, USAGE), (Q.UNKNOWN, USAGE), (Q.WARN, USAGE), (Q.DEGRADED, BREACH)])
+@pytest.mark.parametrize(
+    ("quality", "code"), [(Q.OK, USAGE), (Q.UNKNOWN, USAGE), (Q.WARN, USAGE), (Q.DEGRADED, BREACH)]
+)
 def test_a_target_that_needs_a_person_goes_between_a_breach_and_cannot_say(quality: Quality, code: int) -> None:
     assert exit_code(report(quality, target_misconfigured=True), strict=False) == code
 
 
-@pytest.mark.parametrize(("quality", "code"), [(Q.OK, USAGE), (Q.UNKNOWN, USAGE), (Q.WARN, USAGE), (Q.DEGRADED, BREACH)])
+@pytest.mark.parametrize(
+    ("quality", "code"), [(Q.OK, USAGE), (Q.UNKNOWN, USAGE), (Q.WARN, USAGE), (Q.DEGRADED, BREACH)]
+)
 def test_a_baseline_that_needs_a_person_does_so_too(quality: Quality, code: int) -> None:
     assert exit_code(report(quality, misconfigured=True), strict=False) == code
 
@@ -85,7 +89,7 @@ def test_an_incomplete_run_cannot_say_that_all_is_well(quality: Quality, code: i
 
 
 @given(st.lists(st.sampled_from(list(Quality)), max_size=6), st.booleans(), st.booleans())
-def test_strict_changes_nothing_but_warnings(some: list[Quality], complete: bool, misconfigured: bool) -> None:  # noqa: FBT001, hypothesis gives them by name
+def test_strict_changes_nothing_but_warnings(some: list[Quality], complete: bool, misconfigured: bool) -> None:
     given_report = report(*some, complete=complete, misconfigured=misconfigured)
     expected = BREACH if Q.WARN in some else exit_code(given_report, strict=False)
     assert exit_code(given_report, strict=True) == expected

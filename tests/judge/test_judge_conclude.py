@@ -46,7 +46,9 @@ STRADDLING = measured(0.06, half=0.02)
 DIVERGENCES = [None, GOOD, WARN, BAD, STRADDLING]
 
 
-def missing(count: int, quality: Quality = Quality.UNKNOWN, reason: str = "no answer", weight: int = 1) -> list[Missing]:
+def missing(
+    count: int, quality: Quality = Quality.UNKNOWN, reason: str = "no answer", weight: int = 1
+) -> list[Missing]:
     return [Missing(f"{reason}-{i}", quality, reason, weight) for i in range(count)]
 
 
@@ -181,7 +183,9 @@ def test_an_interrupted_run_cannot_pass_but_can_breach(divergence: Divergence, q
     assert "interrupted after 9 of 10 drawn prompts" in verdict.reasons
 
 
-@pytest.mark.xfail(strict=True, reason="doubts are told after warnings, also where a doubt decided; see flow/verdict.py")
+@pytest.mark.xfail(
+    strict=True, reason="doubts are told after warnings, also where a doubt decided; see flow/verdict.py"
+)
 def test_a_doubt_that_decided_stands_before_a_warning() -> None:
     verdict = conclude(Observation(drawn=10, measured=9, interrupted=True), WARN, LIMITS)
     assert verdict.reasons[0] == "interrupted after 9 of 10 drawn prompts"

@@ -195,7 +195,11 @@ def test_an_interval_without_an_upper_end_is_inconclusive() -> None:
 
 
 REASONS = [
-    (0.06, (0.055, 0.065), "mean KL 0.06 is over the critical limit 0.05, and so is its whole 95% interval (from 0.055)"),
+    (
+        0.06,
+        (0.055, 0.065),
+        "mean KL 0.06 is over the critical limit 0.05, and so is its whole 95% interval (from 0.055)",
+    ),
     (
         1.05,
         (0.0, 2.1),

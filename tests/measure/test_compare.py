@@ -5,13 +5,13 @@ from array import array
 from dataclasses import replace
 
 import pytest
-from support.recordings import pairs
 
 from quantwatch.flow.distribution import NO_ID, Distribution, Mark, MarkKind
 from quantwatch.flow.divergence import Estimator, Evidence
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.measure.compare import Pair, Scope, measure
 from quantwatch.measure.listed import listed
+from support.recordings import pairs
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.recordings import pairs, truth
 from torch import Tensor
 
 from quantwatch.flow.distribution import NO_ID
 from quantwatch.measure.compare import Pair, Scope, position_values
 from quantwatch.measure.kl import CHUNK, FLOAT32, FLOAT64, align, bucket
 from quantwatch.measure.listed import Listed, listed
+from support.recordings import pairs, truth
 
 
 def top(logprobs: Tensor, k: int, *, own: Tensor | None = None) -> Listed:
-    """Top-k lists of full log-distributions, (n, V) -> (n, k + 1), with the own token beyond rank k as servers list it."""
+    """Top-k lists of full log-distributions, (n, V) -> (n, k + 1), the own token beyond rank k in the last column."""
     values, ids = logprobs.topk(k, dim=1)
     n = len(logprobs)
     extra_ids = torch.full((n, 1), NO_ID)
@@ -35,7 +35,7 @@ def full_kl(p: Tensor, q: Tensor) -> Tensor:
 
 
 def random_pair(seed: int, n: int, vocabulary: int, *, sharpness: float, noise: float) -> tuple[Tensor, Tensor]:
-    """Zipf-like log-distributions with jitter, and the same with noise on the logits; heavy tails on every third row."""
+    """Zipf-like log-distributions with jitter, and the same with noise; heavy tails on every third row."""
     g = torch.Generator().manual_seed(seed)
     ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
     logits = -sharpness * ranks.log() + 0.4 * torch.randn(n, vocabulary, generator=g, dtype=torch.float64)

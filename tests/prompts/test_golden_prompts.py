@@ -137,7 +137,9 @@ def test_every_structured_answer_has_a_schema() -> None:
     assert [one.id for one in pool("json_tools").prompts if not one.answer_schema] == []
 
 
-@pytest.mark.parametrize("one", [one for name in SIZES for one in pool(name).prompts if one.answer_schema], ids=lambda p: p.id)
+@pytest.mark.parametrize(
+    "one", [one for name in SIZES for one in pool(name).prompts if one.answer_schema], ids=lambda p: p.id
+)
 def test_an_answer_schema_is_valid(one: Prompt) -> None:
     Draft202012Validator.check_schema(one.answer_schema)
 

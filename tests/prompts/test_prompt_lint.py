@@ -56,7 +56,12 @@ def test_a_conversation_is_compared_with_all_its_words() -> None:
     assert found == ["text and talk have the same text"]
 
 
-TAILS = ("rain on a warm slate roof", "clocks that tick too loud", "salt for our icy front steps", "moss under very old stones")
+TAILS = (
+    "rain on a warm slate roof",
+    "clocks that tick too loud",
+    "salt for our icy front steps",
+    "moss under very old stones",
+)
 
 
 def test_three_prompts_may_open_alike() -> None:
@@ -82,7 +87,9 @@ def test_numbers_do_not_make_an_opening_different() -> None:
 
 def test_the_pattern_of_a_conversation_is_that_of_its_question() -> None:
     talks = tuple(
-        Prompt(f"t{i}", "en", LengthBucket.SHORT, ("a",), messages=(Message("system", "Be kind now"), Message("user", q)))
+        Prompt(
+            f"t{i}", "en", LengthBucket.SHORT, ("a",), messages=(Message("system", "Be kind now"), Message("user", q))
+        )
         for i, q in enumerate(UNALIKE)
     )
     assert faults(PromptSet("tiny", "", talks, digest="0")) == []
@@ -129,7 +136,17 @@ def test_a_text_shorter_than_a_run_has_no_grams() -> None:
     assert grams("a b", 3) == []
 
 
-ESTIMATES = [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("海", 1), ("海水", 2), ("海水ab", 3), ("，。", 2), ("x" * 400, 100)]
+ESTIMATES = [
+    ("", 0),
+    ("a", 1),
+    ("abcd", 1),
+    ("abcde", 2),
+    ("海", 1),
+    ("海水", 2),
+    ("海水ab", 3),
+    ("，。", 2),
+    ("x" * 400, 100),
+]
 
 
 @pytest.mark.parametrize(("text", "tokens"), ESTIMATES)

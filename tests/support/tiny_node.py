@@ -71,9 +71,9 @@ class TinyNode:
     max_model_len: int = 8192
     tokenizer_shift: int = 0
     api_key: str | None = None
-    nan_on: Callable[[list[int]], bool] = lambda ids: False
+    nan_on: Callable[[list[int]], bool] = lambda _: False
     edit: Callable[[dict[str, Any]], Any] | None = None
-    replace: Callable[[str], Response | None] = lambda path: None
+    replace: Callable[[str], Response | None] = lambda _: None
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def app(self) -> Starlette:
@@ -164,7 +164,8 @@ class TinyNode:
         return None
 
     def _choice(self, ids: list[int], index: int, body: dict[str, Any]) -> dict[str, Any]:
-        generated, rows = [], []
+        generated: list[int] = []
+        rows: list[Tensor] = []
         for _ in range(body["max_tokens"]):
             after = self.model.logprobs(ids + generated)
             rows.append(after)

@@ -30,7 +30,13 @@ class Generation:
 
 
 class Prober(Protocol):
-    """One server, asked in its own dialect. Every method raises a ProbeError when there is no usable answer."""
+    """One server, asked in its own dialect. Every method raises a ProbeError when there is no usable answer.
+
+    raw_proven: set by the handshake once a reply has shown raw log-probabilities; from then on a sentinel among the top
+    k proves corruption.
+    """
+
+    raw_proven: bool
 
     @property
     def name(self) -> str:

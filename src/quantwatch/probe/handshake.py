@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from quantwatch.errors import OverCap, ReplyInvalid
+from quantwatch.errors import OverCap, ReplyCorrupted, ReplyInvalid
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.probe.contract import Ask, Prober
@@ -58,14 +58,17 @@ async def introduce(prober: Prober, *, k: int) -> Introduction:
 
 
 async def _effective_k(prober: Prober, ids: Sequence[int], k: int) -> int:
-    """The k that the server accepts, found by asking for one token's list."""
+    """The k that the server accepts, found by asking for one token's list, which also proves raw mode."""
     sequence = GoldenSequence("handshake", tuple(ids), len(ids))
     try:
-        await prober.distribution(sequence, Ask(ProbeMode.FIRST_TOKEN, k, (len(ids),)))
+        first = await prober.distribution(sequence, Ask(ProbeMode.FIRST_TOKEN, k, (len(ids),)))
     except OverCap as exc:
         if not exc.allowed or exc.allowed >= k:
             raise ReplyInvalid(exc.reason, node=exc.node, advice=exc.advice) from exc
         return await _effective_k(prober, ids, exc.allowed)
+    if first.marks:
+        raise ReplyCorrupted(f"the first reply is corrupted: {first.marks[0].detail}", node=prober.name)
+    prober.raw_proven = True
     return k
 
 

@@ -51,13 +51,13 @@ class Columns:
         row = len(self.actual)
         if not self.k <= len(ids) <= self.k + 1:
             raise RowInvalid(f"{len(ids)} tokens listed where {self.k} or {self.k + 1} were asked for")
+        if len(ids) > self.k:
+            ids, values, own = _extra_last(ids, values, own)
         mark = self._corruption(ids, values, lowest_rank)
         if mark is not None:
             self._fill(Mark(row, *mark))
             return
         _check_sum(values)
-        if len(ids) > self.k:
-            ids, values, own = _lowest_last(ids, values, own)
         self._append(ids, values, own)
 
     def _append(self, ids: list[int], values: list[float], own: int) -> None:
@@ -84,15 +84,15 @@ class Columns:
         low, high = min(ids), max(ids)
         if low < 0 or (self.vocabulary is not None and high >= self.vocabulary):
             return MarkKind.ID_OUT_OF_RANGE, f"token id {low if low < 0 else high}"
-        top = sorted(values)[-self.k :]
-        if top[0] <= SENTINEL:
+        top = values[: self.k]
+        least, most = min(top), max(top)
+        if least <= SENTINEL:
             if not self.raw_proven:
-                raise RowInvalid(
-                    f"{top[0]:g} within the top {self.k}, and the server is not known to answer raw values"
-                )
-            return MarkKind.SENTINEL, f"{top[0]:g} within the top {self.k}"
-        if top[-1] - top[0] < FLAT and top[-1] < FLAT_UNDER:
-            return MarkKind.UNIFORM, f"the top {self.k} all near {top[-1]:.3f}"
+                said = f"{least:g} within the top {self.k}, and the server is not known to answer raw values"
+                raise RowInvalid(said)
+            return MarkKind.SENTINEL, f"{least:g} within the top {self.k}"
+        if most - least < FLAT and most < FLAT_UNDER:
+            return MarkKind.UNIFORM, f"the top {self.k} all near {most:.3f}"
         return None
 
     def _fill(self, mark: Mark) -> None:
@@ -103,13 +103,14 @@ class Columns:
         self.floor.append(math.nan)
 
 
-def _lowest_last(ids: list[int], values: list[float], own: int) -> tuple[list[int], list[float], int]:
-    """Move the least probable token to the end; returns where the own token stands then."""
-    low = values.index(min(values))
-    ids, values = ids[:low] + ids[low + 1 :] + [ids[low]], values[:low] + values[low + 1 :] + [values[low]]
-    if own == low:
-        return ids, values, len(ids) - 1
-    return ids, values, own - 1 if own > low else own
+def _extra_last(ids: list[int], values: list[float], own: int) -> tuple[list[int], list[float], int]:
+    """Move the token that the server added to the top k to the end: the sequence's own, or else the sampled one.
+
+    Returns where the own token stands then. Servers put the added token first.
+    """
+    at = max(own, 0)
+    moved_ids = [*ids[:at], *ids[at + 1 :], ids[at]]
+    return moved_ids, [*values[:at], *values[at + 1 :], values[at]], len(ids) - 1 if own >= 0 else own
 
 
 def _check_sum(values: list[float]) -> None:

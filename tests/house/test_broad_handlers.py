@@ -1,0 +1,58 @@
+"""Everything is caught in one place only, where a command must end with a code and a message."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).resolve().parents[2] / "src" / "quantwatch"
+FILES = sorted(SRC.rglob("*.py"))
+ALLOWED = {"cli/main.py": 1}
+BROAD = {"Exception", "BaseException"}
+
+
+def names_in(node: ast.expr | None) -> set[str]:
+    """Names of the exceptions that an expression lists; nothing at all stands for every one."""
+    if node is None:
+        return {"BaseException"}
+    return {part.id if isinstance(part, ast.Name) else getattr(part, "attr", "") for part in ast.walk(node)}
+
+
+def broad_handlers(text: str) -> list[int]:
+    """Lines that catch everything: `except Exception`, a bare except, or suppress(Exception)."""
+    lines = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ExceptHandler) and names_in(node.type) & BROAD:
+            lines.append(node.lineno)
+        elif isinstance(node, ast.Call) and "suppress" in names_in(node.func):
+            lines += [node.lineno for argument in node.args if names_in(argument) & BROAD]
+    return lines
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
+def test_only_the_command_catches_everything(path: Path) -> None:
+    allowed = ALLOWED.get(path.relative_to(SRC).as_posix(), 0)
+    assert len(broad_handlers(path.read_text(encoding="utf-8"))) == allowed
+
+
+CAUGHT = [
+    "try: f()\nexcept Exception: pass",
+    "try: f()\nexcept BaseException as exc: pass",
+    "try: f()\nexcept: pass",
+    "try: f()\nexcept (ValueError, Exception): pass",
+    "try: f()\nexcept builtins.Exception: pass",
+    "try: f()\nexcept* Exception: pass",
+    "with suppress(Exception): f()",
+    "with contextlib.suppress(ValueError, BaseException): f()",
+]
+FINE = ["try: f()\nexcept ValueError: pass", "with suppress(OSError): f()", "raise Exception", "f(Exception)"]
+
+
+@pytest.mark.parametrize("text", CAUGHT)
+def test_a_broad_handler_is_found(text: str) -> None:
+    assert len(broad_handlers(text)) == 1
+
+
+@pytest.mark.parametrize("text", FINE)
+def test_a_narrow_handler_is_left_alone(text: str) -> None:
+    assert broad_handlers(text) == []
