@@ -121,7 +121,7 @@ async def test_an_endless_reply_is_cut_at_the_limit() -> None:
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n")
-        for _ in range(1600):
+        for _chunk in range(1600):
             writer.write(b"x" * 65536)
             sent += 65536
             await writer.drain()

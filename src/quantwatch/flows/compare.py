@@ -74,8 +74,10 @@ class Comparison:
 
     async def _sequence(self, item: Prompt | GoldenSequence, prompt_id: str) -> GoldenSequence | Missing:
         introduction = self.baseline.introduction
+        if self.baseline.confirmed:
+            return Missing(prompt_id, Quality.INVALID, f"{self.baseline.corruption}: repair the baseline first")
         if self.baseline.stopped is not None or introduction is None:
-            return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "did not introduce itself")
+            return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "the baseline did not introduce itself")
         kept = Continuations(self._cache, introduction.identity)
         maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
         return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item))

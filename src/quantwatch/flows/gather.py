@@ -70,5 +70,4 @@ class NodeRun:
 
 def of_baseline(missing: Missing) -> Missing:
     """Trouble of the baseline, seen from a node: its numbers may be broken, but never on the node's account."""
-    quality = Quality.INVALID if missing.quality in (Quality.CORRUPTED, Quality.SKIPPED) else missing.quality
-    return replace(missing, quality=quality, reason=f"baseline: {missing.reason}")
+    return replace(missing, quality=Quality.INVALID) if missing.quality is Quality.CORRUPTED else missing
