@@ -167,9 +167,6 @@ def defaults_of(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield f"{block}.{key}", described
 
 
-@pytest.mark.xfail(
-    strict=True, reason="defaults of durations and sizes are shown as bare numbers, which the loader refuses"
-)
 def test_every_default_in_the_schema_could_be_written_in_a_file() -> None:
     schema = settings_schema()
     wrong = [

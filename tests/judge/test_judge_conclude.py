@@ -183,9 +183,6 @@ def test_an_interrupted_run_cannot_pass_but_can_breach(divergence: Divergence, q
     assert "interrupted after 9 of 10 drawn prompts" in verdict.reasons
 
 
-@pytest.mark.xfail(
-    strict=True, reason="doubts are told after warnings, also where a doubt decided; see flow/verdict.py"
-)
 def test_a_doubt_that_decided_stands_before_a_warning() -> None:
     verdict = conclude(Observation(drawn=10, measured=9, interrupted=True), WARN, LIMITS)
     assert verdict.reasons[0] == "interrupted after 9 of 10 drawn prompts"

@@ -188,7 +188,6 @@ def test_an_infinite_value_of_a_complete_measurement_is_degraded() -> None:
     assert found.quality is Quality.DEGRADED
 
 
-@pytest.mark.xfail(strict=True, raises=OverflowError, reason="prompts_to_decide cannot round an infinite half-width up")
 def test_an_interval_without_an_upper_end_is_inconclusive() -> None:
     found = held(Metric.PERPLEXITY_RATIO, 1.5, Limit(1.01, 1.02), interval=(1.0, math.inf))
     assert found.quality is Quality.INCONCLUSIVE

@@ -192,9 +192,6 @@ def test_a_folder_in_the_place_of_an_answer_is_no_answer(tmp_path: Path) -> None
     assert Continuations(tmp_path, BASELINE).get(PROMPT, 96) is None
 
 
-@pytest.mark.xfail(
-    strict=True, reason="put leaves its .part file behind when it cannot give it its name, or the disk is full"
-)
 def test_an_answer_that_cannot_take_its_place_leaves_nothing_behind(tmp_path: Path) -> None:
     file = kept(tmp_path)
     file.unlink()
@@ -203,9 +200,6 @@ def test_an_answer_that_cannot_take_its_place_leaves_nothing_behind(tmp_path: Pa
     assert list(tmp_path.rglob("*.part")) == []
 
 
-@pytest.mark.xfail(
-    strict=True, raises=RecursionError, reason="get lets the RecursionError of a deeply nested file through"
-)
 def test_a_deeply_nested_file_is_made_anew(tmp_path: Path) -> None:
     kept(tmp_path).write_bytes(b"[" * 100_000)
     assert Continuations(tmp_path, BASELINE).get(PROMPT, 96) is None

@@ -5,6 +5,7 @@ quantization does. Faults are named openly and switched on one by one. The repli
 vLLM 0.32 in tests/data; test_tiny_node_speaks_vllm.py holds both against each other.
 """
 
+import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable
@@ -68,6 +69,7 @@ class TinyNode:
     cap: int = 20
     started: float = 1_700_000_000.0
     waiting: float = 0
+    delay: float = 0.0
     max_model_len: int = 8192
     tokenizer_shift: int = 0
     api_key: str | None = None
@@ -130,6 +132,7 @@ class TinyNode:
 
     async def _completions(self, request: Request) -> Response:
         body = await request.json()
+        await asyncio.sleep(self.delay)
         self.asked.append(body)
         refusal = self._refusal(body)
         if refusal is not None:

@@ -1,6 +1,7 @@
 """`quantwatch compare`: hold nodes against a baseline here and now, without a configuration file."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
+from quantwatch.cli.output import refuse_unwritable, write_json
 from quantwatch.config.schema import LimitSettings, ProbeSettings, Scheme, limits_for
 from quantwatch.config.secrets import secret_ref
 from quantwatch.errors import InputError
@@ -55,6 +57,7 @@ def command(
     baseline_api_key: Annotated[str | None, typer.Option(help="API key of the baseline; --api-key if left out")] = None,
     ca_file: Annotated[str | None, typer.Option(help="Certificate authority for https")] = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds for one request")] = 120.0,
+    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy node before skipping")] = 30.0,
     max_scored_tokens: Annotated[
         int, typer.Option(min=16, help="Longest sequence to score in one request; it costs the node memory")
     ] = 1024,
@@ -79,14 +82,17 @@ def command(
     reference = _server(f"baseline={baseline}", baseline_model or model, _secret(baseline_api_key) or key, ca_file)
     nodes = [_server(one, model, key, ca_file) for one in node]
     _refuse_equal_names([endpoint.name for endpoint, _ in nodes])
-    probe = ProbeSettings.model_validate({"timeout": f"{timeout}s", "max_scored_tokens": max_scored_tokens})
+    probe = ProbeSettings.model_validate(
+        {"timeout": f"{timeout}s", "patience": f"{patience}s", "max_scored_tokens": max_scored_tokens}
+    )
+    if json_file is not None:
+        refuse_unwritable(json_file)
     result = _compare(reference, nodes, plan, probe, cache)
     _tell(result, json_file, strict=strict)
 
 
 def _tell(result: "Report", json_file: Path | None, *, strict: bool) -> None:
     from quantwatch.cli.as_json import report_json
-    from quantwatch.cli.config import write_json
     from quantwatch.cli.exit_codes import exit_code
     from quantwatch.cli.tables import show
 
@@ -121,7 +127,7 @@ def _compare(
 
 @contextmanager
 def _progress() -> "Iterator[Callable[[Progress], None]]":
-    """A progress bar with the time left, on standard error and only where a person looks on."""
+    """Progress on standard error: a bar with the time left for a person, a line now and then for a log."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -131,10 +137,18 @@ def _progress() -> "Iterator[Callable[[Progress], None]]":
         TimeRemainingColumn,
     )
 
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _line
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True)) as bar:
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
         task = bar.add_task("handshake", total=None)
         yield lambda at: bar.update(task, completed=at.done, total=at.total, description=at.doing)
+
+
+def _line(at: "Progress") -> None:
+    print(f"{at.done}/{at.total} {at.doing}", file=sys.stderr, flush=True)  # noqa: T201, progress for a log
 
 
 def _sets(
@@ -192,7 +206,9 @@ def _server(given: str, model: str | None, api_key: str | None, ca_file: str | N
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InputError(f"{url}: no usable URL; http://HOST:PORT is wanted")
-    return Endpoint(name or parts.netloc.rpartition("@")[2], url, api_key=api_key, ca_file=ca_file), model
+    if "@" in parts.netloc:
+        raise InputError(f"{parts.hostname}: a name or password in a URL ends up in messages; use --api-key")
+    return Endpoint(name or parts.netloc, url, api_key=api_key, ca_file=ca_file), model
 
 
 def _secret(given: str | None) -> str | None:

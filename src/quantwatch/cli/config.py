@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from quantwatch.cli.output import write_json
+
 
 def check_config(
     file: Annotated[Path, typer.Argument(help="The YAML configuration file")],
@@ -86,17 +88,3 @@ def schema() -> None:
     from quantwatch.config.schema import settings_schema
 
     print(json.dumps(settings_schema(), indent=2, ensure_ascii=False))  # noqa: T201, the output of the command
-
-
-def write_json(content: dict[str, Any], path: Path) -> None:
-    """Write JSON to a file, or to standard output for `-`. Raises InputError when the file cannot be written."""
-    from quantwatch.errors import InputError
-
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    if str(path) == "-":
-        print(text)  # noqa: T201, the output of the command
-        return
-    try:
-        path.write_text(text + "\n", encoding="utf-8")
-    except OSError as exc:
-        raise InputError(f"{path}: cannot be written: {exc}") from exc

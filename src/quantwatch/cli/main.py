@@ -36,13 +36,21 @@ def run(arguments: list[str] | None = None) -> None:
     sys.exit(main(sys.argv[1:] if arguments is None else arguments))
 
 
+def _said(exc: typer.TyperException) -> str:
+    """The message of a usage error, naming the option where the library knows it."""
+    whole = getattr(exc, "format_message", None)
+    return str(whole()) if whole is not None else str(exc)
+
+
 def main(arguments: list[str]) -> int:
     """Run a command and return its exit code: 0 ok, 1 breach, 2 cannot tell, 3 usage or configuration, 4 internal."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
         code = app(arguments, standalone_mode=False)
     except typer.TyperException as exc:
-        errors.print(f"quantwatch: {exc}\nTry `quantwatch --help`, or `quantwatch COMMAND --help`.", markup=False)
+        errors.print(
+            f"quantwatch: {_said(exc)}\nTry `quantwatch --help`, or `quantwatch COMMAND --help`.", markup=False
+        )
         return USAGE
     except typer.Abort:
         return USAGE

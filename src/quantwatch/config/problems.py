@@ -10,10 +10,11 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from quantwatch.config.secrets import SECRET_NAME
 from quantwatch.config.source import Path_, Source, dotted
 from quantwatch.errors import ConfigError, Problem
 
-SECRET = re.compile("key|secret|token|authorization|password|cookie", re.IGNORECASE)
+HIDDEN = "a value that is not shown here"
 
 M = typing.TypeVar("M", bound=BaseModel)
 
@@ -46,7 +47,7 @@ def _message(error: ErrorDetails, path: Path_, model: type[BaseModel]) -> str:
         case "enum" | "literal_error":
             return f"found {error['input']!r}; allowed: {error['ctx']['expected']}{nearest(error['input'], error)}"
         case _:
-            return f"{error['msg']}; found {_shown(error['input'])}"
+            return f"{error['msg']}; found {_shown(error['input'], path)}"
 
 
 def unknown_key(key: str, allowed: list[str]) -> str:
@@ -65,14 +66,17 @@ def nearest(found: Any, error: ErrorDetails) -> str:
 
 def _found(error: ErrorDetails, path: Path_) -> str:
     """What stands in the file, unless it is a block of keys or may be a secret."""
-    value = error["input"]
-    secret = isinstance(path[-1] if path else "", str) and SECRET.search(str(path[-1] if path else ""))
-    plain = isinstance(value, str | int | float) and not secret and "secret" not in str(error["ctx"]["error"])
-    return f"; found {_shown(value)}" if plain else ""
+    shown = _shown(error["input"], path)
+    return f"; found {shown}" if isinstance(error["input"], str | int | float) and shown != HIDDEN else ""
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
+def _shown(value: Any, path: Path_) -> str:
+    """A value for a message: scalars as they are, blocks by their kind, secrets not at all."""
+    if any(SECRET_NAME.search(str(part)) or part == "headers" for part in path):
+        return HIDDEN
+    if isinstance(value, dict | list):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = re.sub(r"//[^/@]*@", "//...@", repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -5,24 +5,45 @@ Durations and sizes carry their units in the value (`5m`, `64MiB`); after loadin
 
 from enum import StrEnum
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from quantwatch.config.schedule import check_cron
-from quantwatch.config.secrets import Secret
-from quantwatch.config.units import Duration, Share, Size
+from quantwatch.config.secrets import SECRET_NAME, HeaderValue, Secret
+from quantwatch.config.units import Count, Duration, Number, PositiveDuration, Share, Size
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.verdict import Limit, Metric
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=80)]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$")]
-Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$")]
+
+
+def _no_password(url: str) -> str:
+    if "@" in urlsplit(url).netloc:
+        raise ValueError("a name or password in a URL ends up in messages; use api_key or headers")
+    return url
+
+
+def _port(address: str) -> str:
+    port = int(address.rpartition(":")[2])
+    if not 1 <= port <= 65535:
+        raise ValueError(f"there is no port {port}")
+    return address
+
+
+def _written(default: str, description: str | None = None) -> Any:
+    """A default as a person would write it, with its unit."""
+    return Field(default, description=description)
+
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$"), AfterValidator(_no_password)]
+Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$"), AfterValidator(_port)]
 
 
 class Strict(BaseModel):
     """Unknown keys are errors, values never change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
 
 class Scheme(StrEnum):
@@ -62,15 +83,14 @@ class ServerSettings(Strict):
     url: Url
     model: str | None = Field(None, description="Model name at this server; its only model if left out")
     api_key: Secret | None = None
-    headers: dict[str, str | Secret] = Field(default_factory=dict)
-    tls: TlsSettings = TlsSettings()
+    headers: dict[str, HeaderValue] = Field(default_factory=dict)
+    tls: TlsSettings = Field(default_factory=TlsSettings)
 
     @field_validator("headers", mode="before")
     @classmethod
     def _auth_is_secret(cls, headers: Any) -> Any:
         for name, value in headers.items() if isinstance(headers, dict) else ():
-            plain = not str(value).startswith(("env:", "file:"))
-            if plain and any(word in str(name).lower() for word in ("authorization", "key", "token", "cookie")):
+            if SECRET_NAME.search(str(name)) and not str(value).startswith(("env:", "file:")):
                 raise ValueError(f"the header {name} looks like a secret; use env:NAME or file:/path")
         return headers
 
@@ -98,7 +118,7 @@ class GatewaySettings(Strict):
     driver: Literal["dry_run", "webhook", "verdict"] = "dry_run"
     url: Url | None = None
     signing_secret: Secret | None = None
-    timeout: Duration = 10.0
+    timeout: PositiveDuration = _written("10s")
 
     @model_validator(mode="after")
     def _webhook_needs_url(self) -> "GatewaySettings":
@@ -114,7 +134,7 @@ class GatewaySettings(Strict):
 class ScheduleSettings(Strict):
     """When a task set runs: every so often, or by a crontab expression in UTC."""
 
-    every: Duration | None = None
+    every: PositiveDuration | None = None
     cron: str | None = None
 
     @field_validator("cron")
@@ -136,8 +156,8 @@ class ScheduleSettings(Strict):
 class UpperLimit(Strict):
     """A limit on a number that is bad when it is large."""
 
-    warn: float | None = Field(None, ge=0)
-    critical: float | None = Field(None, ge=0)
+    warn: Number | None = Field(None, ge=0)
+    critical: Number | None = Field(None, ge=0)
 
     @model_validator(mode="after")
     def _order(self) -> "UpperLimit":
@@ -200,37 +220,39 @@ class TaskSetSettings(Strict):
     """One task set: which prompts, how often, how they are asked, and where the limits are."""
 
     prompts: str | None = Field(None, description="A golden prompts file; the shipped set of this name if left out")
-    schedule: ScheduleSettings = ScheduleSettings.model_validate({"every": "15m"})
+    schedule: ScheduleSettings = Field(
+        default_factory=lambda: ScheduleSettings.model_validate({"every": "15m"}), description="Every 15m if left out"
+    )
     mode: ProbeMode | None = Field(None, description="The mode that the prompts file recommends if left out")
-    k: int = Field(20, ge=1, le=1000)
-    draw: int = Field(24, ge=2, le=1000, description="Prompts a run, drawn with replacement")
-    continuation_tokens: int = Field(96, ge=1, le=1024)
-    positions: int = Field(32, ge=1, le=256, description="Positions a prompt in mode one_token")
-    confirm_cycles: int = Field(2, ge=1, le=20)
-    limits: LimitSettings = LimitSettings()
+    k: Count = Field(20, ge=1, le=1000)
+    draw: Count = Field(24, ge=2, le=1000, description="Prompts a run, drawn with replacement")
+    continuation_tokens: Count = Field(96, ge=1, le=1024)
+    positions: Count = Field(32, ge=1, le=256, description="Positions a prompt in mode one_token")
+    confirm_cycles: Count = Field(2, ge=1, le=20)
+    limits: LimitSettings = Field(default_factory=LimitSettings)
 
 
 class ProbeSettings(Strict):
     """What probes may cost a node."""
 
-    timeout: Duration = 120.0
-    connect_timeout: Duration = 5.0
-    max_response_size: Size = 64 * 1024 * 1024
-    max_scored_tokens: int = Field(1024, ge=16, description="Prompt length x concurrency in mode prompt_scoring")
-    max_scored_entries: int = Field(40_960, ge=16, description="Prompt length x k x concurrency")
-    max_prompt_tokens: int = Field(8192, ge=16, description="Tokens of one request in the other modes")
-    prefixes_per_request: int = Field(4, ge=1, le=64)
-    in_flight: int = Field(1, ge=1, le=8)
-    max_waiting: int = Field(0, ge=0, description="A node with more requests waiting is left alone")
+    timeout: PositiveDuration = _written("2m")
+    connect_timeout: PositiveDuration = _written("5s")
+    max_response_size: Size = _written("64MiB")
+    max_scored_tokens: Count = Field(1024, ge=16, description="Prompt length x concurrency in mode prompt_scoring")
+    max_scored_entries: Count = Field(40_960, ge=16, description="Prompt length x k x concurrency")
+    max_prompt_tokens: Count = Field(8192, ge=16, description="Tokens of one request in the other modes")
+    prefixes_per_request: Count = Field(4, ge=1, le=64)
+    in_flight: Count = Field(1, ge=1, le=8)
+    max_waiting: Count = Field(0, ge=0, description="A node with more requests waiting is left alone")
     max_kv_usage: Share = 0.9
-    patience: Duration = 30.0
+    patience: Duration = _written("30s")
 
 
 class StoreSettings(Strict):
     """Where runs and decisions are kept."""
 
     path: str = "/var/lib/quantwatch/quantwatch.db"
-    keep: Duration = Field(90 * 86400.0, description="Age after which runs are pruned")
+    keep: PositiveDuration = _written("90d", "Age after which runs are pruned")
 
 
 class ListenSettings(Strict):
@@ -262,11 +284,11 @@ class Settings(Strict):
     pools: dict[Name, PoolSettings] = Field(min_length=1)
     task_sets: dict[Name, TaskSetSettings] = Field(min_length=1)
     limits: dict[Scheme, LimitSettings] = Field(default_factory=dict, description="Limits by scheme, over the defaults")
-    gateway: GatewaySettings = GatewaySettings()
-    probe: ProbeSettings = ProbeSettings()
-    store: StoreSettings = StoreSettings()
-    server: ListenSettings = ListenSettings()
-    logging: LogSettings = LogSettings()
+    gateway: GatewaySettings = Field(default_factory=GatewaySettings)
+    probe: ProbeSettings = Field(default_factory=ProbeSettings)
+    store: StoreSettings = Field(default_factory=StoreSettings)
+    server: ListenSettings = Field(default_factory=ListenSettings)
+    logging: LogSettings = Field(default_factory=LogSettings)
 
 
 def _limits(kl: tuple[float, float], top1: tuple[float, float], ratio: tuple[float, float]) -> LimitSettings:

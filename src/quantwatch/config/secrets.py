@@ -1,6 +1,7 @@
 """Secrets are named in the file, never written there: `env:NAME` or `file:/path`."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, WithJsonSchema
 
 from quantwatch.errors import InputError
+
+SECRET_NAME = re.compile("key|secret|token|authorization|password|cookie", re.IGNORECASE)
+"""Names that mark what stands behind them as secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,14 @@ Secret = Annotated[
         {"type": "string", "pattern": "^(env|file):.+$", "examples": ["env:NODE_KEY", "file:/run/secrets/k"]}
     ),
 ]
+
+
+def header_value(value: Any) -> Any:
+    """A header's text, or the secret that it names."""
+    return secret_ref(value) if isinstance(value, str) and value.startswith(("env:", "file:")) else value
+
+
+HeaderValue = Annotated[str | SecretRef, BeforeValidator(header_value), WithJsonSchema({"type": "string"})]
 
 
 def secrets_of(settings: BaseModel, path: str = "") -> Iterator[tuple[str, SecretRef]]:

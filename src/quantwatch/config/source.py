@@ -13,6 +13,8 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Path_ = tuple[str | int, ...]
 
+TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -50,7 +52,7 @@ def parse_yaml(text: str, file: str) -> Source:
         lines: dict[Path_, int] = {(): 1}
         problems: list[Problem] = []
         if node is not None:
-            _walk(node, (), lines, problems, file)
+            _walk(node, (), _Walk(file, lines, problems))
         data = loader.construct_document(node) if node is not None else None
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
@@ -64,21 +66,45 @@ def parse_yaml(text: str, file: str) -> Source:
     return Source(file, data, lines)
 
 
-def _walk(node: yaml.Node, path: Path_, lines: dict[Path_, int], problems: list[Problem], file: str) -> None:
+@dataclass(slots=True)
+class _Walk:
+    """What a walk through a document gathers. open: the blocks that the walk is inside of."""
+
+    file: str
+    lines: dict[Path_, int]
+    problems: list[Problem]
+    open: list[yaml.Node] = field(default_factory=list)
+
+
+def _walk(node: yaml.Node, path: Path_, walk: _Walk) -> None:
+    if any(node is outer for outer in walk.open):
+        line = node.start_mark.line + 1
+        raise ConfigError([Problem(walk.file, line, dotted(path), "this block contains itself")])
+    walk.open.append(node)
     if isinstance(node, yaml.SequenceNode):
         for i, item in enumerate(node.value):
-            lines[(*path, i)] = item.start_mark.line + 1
-            _walk(item, (*path, i), lines, problems, file)
+            walk.lines[(*path, i)] = item.start_mark.line + 1
+            _walk(item, (*path, i), walk)
     elif isinstance(node, yaml.MappingNode):
         for key_node, value in node.value:
-            key, line = str(key_node.value), key_node.start_mark.line + 1
-            here = (*path, key)
-            if here in lines:
-                first = f"duplicate key; it stands on line {lines[here]} already"
-                problems.append(Problem(file, line, dotted(here), first))
-                continue
-            lines[here] = line
-            _walk(value, here, lines, problems, file)
+            _walk_key(key_node, value, path, walk)
+    walk.open.pop()
+
+
+def _walk_key(key_node: yaml.Node, value: yaml.Node, path: Path_, walk: _Walk) -> None:
+    """Note a key's line; refuse it when it stands twice or is no text, as `on:` and `7:` are not in YAML 1.1."""
+    key, line = str(key_node.value), key_node.start_mark.line + 1
+    here = (*path, key)
+    if here in walk.lines:
+        first = f"duplicate key; it stands on line {walk.lines[here]} already"
+        walk.problems.append(Problem(walk.file, line, dotted(here), first))
+        return
+    walk.lines[here] = line
+    if key_node.tag not in TEXT_TAGS:
+        kind = key_node.tag.rpartition(":")[2]
+        walk.problems.append(Problem(walk.file, line, dotted(here), f"YAML reads this key as {kind}; write '{key}'"))
+        return
+    _walk(value, here, walk)
 
 
 def dotted(path: Path_) -> str:

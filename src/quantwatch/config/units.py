@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "kB": 1000, "MB": 1000**2, "GB": 1000**3}
@@ -18,6 +18,14 @@ def seconds(value: Any) -> float:
     if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
         return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(value))
     raise ValueError(f"a duration with its unit, such as 30s, 5m, 2h or 7d, is wanted{_hint(value, 's')}")
+
+
+def positive_seconds(value: Any) -> float:
+    """Like seconds, but refuses no time at all."""
+    found = seconds(value)
+    if found <= 0:
+        raise ValueError("a duration over 0 is wanted")
+    return found
 
 
 def size(value: Any) -> int:
@@ -49,5 +57,8 @@ _SHARE_SCHEMA = {
 }
 
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)]
+PositiveDuration = Annotated[float, BeforeValidator(positive_seconds), WithJsonSchema(_DURATION_SCHEMA)]
+Count = Annotated[int, Field(strict=True)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_SIZE_SCHEMA)]
 Share = Annotated[float, BeforeValidator(share), WithJsonSchema(_SHARE_SCHEMA)]

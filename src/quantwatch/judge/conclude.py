@@ -27,10 +27,10 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
     found = findings(divergence, limits)
     doubts = _doubts(observation)
     quality = worst([finding.quality for finding in found] + [quality for quality, _ in doubts] or [Quality.OK])
-    told = [finding for finding in found if finding.quality is not Quality.OK]
-    told.sort(key=lambda finding: finding.quality is not quality)
-    reasons = [finding.reason for finding in told] + [reason for _, reason in doubts]
-    return Verdict(quality, tuple(reasons) or ("all numbers are within their limits",), found)
+    told = [(finding.quality, finding.reason) for finding in found if finding.quality is not Quality.OK] + doubts
+    told.sort(key=lambda one: one[0] is not quality)
+    reasons = tuple(reason for _, reason in told)
+    return Verdict(quality, reasons or ("all numbers are within their limits",), found)
 
 
 def _nothing_measured(observation: Observation) -> Verdict:

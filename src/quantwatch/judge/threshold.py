@@ -84,11 +84,11 @@ def _critical(
     level = f"{estimate.interval.level:.0%} interval"
     if side.beyond(near, critical):
         return Quality.DEGRADED, f"{said}, and so is its whole {level} (from {near:.4g})"
+    said = f"{said}, but its {level} reaches back to {near:.4g}"
+    if not math.isfinite(estimate.interval.high - estimate.interval.low):
+        return Quality.INCONCLUSIVE, said
     needed = prompts_to_decide(estimate, critical, divergence.prompts)
-    return (
-        Quality.INCONCLUSIVE,
-        f"{said}, but its {level} reaches back to {near:.4g}; about {needed} prompts would decide",
-    )
+    return Quality.INCONCLUSIVE, f"{said}; about {needed} prompts would decide"
 
 
 def prompts_to_decide(estimate: Estimate, limit: float, prompts: int) -> int:

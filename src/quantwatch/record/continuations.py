@@ -4,10 +4,10 @@ One small JSON file an answer, under the fingerprint of the baseline that gave i
 anew; losing the folder costs time, never correctness, since both servers always score the same ids.
 """
 
+import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +32,7 @@ class Continuations:
         """The stored answer to a prompt's ids, or None."""
         try:
             kept = json.loads(self._path(prompt, limit).read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         ids = kept.get("continuation") if isinstance(kept, dict) and kept.get("prompt") == list(prompt) else None
         return tuple(ids) if isinstance(ids, list) and all(type(token) is int for token in ids) else None
@@ -40,13 +40,15 @@ class Continuations:
     def put(self, prompt: Sequence[int], limit: int, continuation: Sequence[int]) -> None:
         """Store an answer whole or not at all. A full or read-only disk is no reason to stop measuring."""
         content = json.dumps({"prompt": list(prompt), "continuation": list(continuation)})
+        place = self._path(prompt, limit)
+        part = place.with_suffix(f".{os.getpid()}.part")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._folder, suffix=".part", delete=False) as file:
-                file.write(content)
-            os.replace(file.name, self._path(prompt, limit))
+            part.write_text(content, encoding="utf-8")
+            part.replace(place)
         except OSError:
-            return
+            with contextlib.suppress(OSError):
+                part.unlink(missing_ok=True)
 
     def _path(self, prompt: Sequence[int], limit: int) -> Path:
         key = hashlib.sha256(json.dumps([list(prompt), limit]).encode()).hexdigest()[:32]

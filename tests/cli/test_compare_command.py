@@ -1,0 +1,267 @@
+"""`quantwatch compare` as a user runs it, against tiny nodes on real sockets."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from quantwatch.cli.main import main
+from support.runs import TEXTS, node
+from support.served import served
+from support.tiny_node import TinyNode
+
+SCHEMA = json.loads((Path(__file__).resolve().parents[2] / "docs" / "compare.schema.json").read_bytes())
+
+
+@pytest.fixture
+def prompts(tmp_path: Path) -> Path:
+    """A small task set in a file of its own."""
+    path = tmp_path / "letters.yaml"
+    entries = "".join(
+        f"  - id: letters-{i}\n    language: en\n    length: short\n    tags: [x]\n    prompt: {json.dumps(text)}\n"
+        for i, text in enumerate(TEXTS)
+    )
+    path.write_text(f"schema: 1\nname: letters\ndescription: d\nlicense: Apache-2.0\nprompts:\n{entries}")
+    return path
+
+
+@pytest.fixture
+def baseline() -> Iterator[str]:
+    with served(TinyNode()) as url:
+        yield url
+
+
+def compare(tmp_path: Path, baseline_url: str, *arguments: object) -> int:
+    cache = ["--cache", str(tmp_path / "cache")]
+    fixed = ["compare", "--baseline", baseline_url, *cache, "--continuation-tokens", "24"]
+    return main([*fixed, *map(str, arguments)])
+
+
+def test_a_healthy_node_ends_with_0(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node()) as url:
+        code = compare(tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 6)
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert "letters on 127.0.0.1" in out
+    assert "is ok: letters: all numbers are within their limits" in out
+
+
+def test_a_damaged_node_ends_with_1_and_says_which_limit(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node(1.5)) as url:
+        code = compare(tmp_path, baseline, "--node", f"n1={url}", "--task-set", prompts, "--prompts", 12)
+
+    out = capsys.readouterr().out
+    assert code == 1
+    assert "n1 is degraded: letters: mean KL" in out
+    assert "over the critical limit 0.05" in out
+
+
+def test_a_nan_node_is_corrupted_and_ends_with_1(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node(nan_on=lambda _: True)) as url:
+        code = compare(tmp_path, baseline, "--node", f"n1={url}", "--task-set", prompts)
+
+    assert code == 1
+    assert "n1 is corrupted" in capsys.readouterr().out
+
+
+def test_a_warning_ends_with_0_and_with_strict_with_1(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    with served(node(0.21)) as url:
+        arguments = ("--node", f"n1={url}", "--task-set", prompts, "--prompts", 12, "--json", tmp_path / "out.json")
+        code = compare(tmp_path, baseline, *arguments)
+        strict = compare(tmp_path, baseline, *arguments, "--strict")
+
+    assert json.loads((tmp_path / "out.json").read_text())["targets"][0]["quality"] == "warn"
+    assert (code, strict) == (0, 1)
+
+
+def test_the_same_url_twice_cannot_be_told_and_ends_with_2(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = compare(tmp_path, baseline, "--node", baseline.replace("127.0.0.1", "localhost"), "--task-set", prompts)
+
+    assert code == 2
+    assert "same server" in capsys.readouterr().out
+
+
+def test_a_server_that_is_down_ends_with_2_and_a_question(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = compare(tmp_path, baseline, "--node", "http://127.0.0.1:9", "--task-set", prompts)
+
+    assert code == 2
+    assert "Is the server up, and the URL right?" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_slow_server_ends_with_2(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node(delay=5.0)) as url:
+        code = compare(tmp_path, baseline, "--node", url, "--task-set", prompts, "--timeout", 1)
+
+    assert code == 2
+    assert "no complete answer within 1 s" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_wrong_model_ends_with_3_and_names_what_is_served(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node()) as url:
+        code = compare(tmp_path, baseline, "--node", url, "--task-set", prompts, "--model", "nope")
+
+    assert code == 3
+    assert "it serves tiny" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_key_comes_from_the_environment(
+    tmp_path: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NODE_KEY", "s3cret-value")
+    with served(TinyNode(api_key="s3cret-value")) as reference, served(node(api_key="s3cret-value")) as url:
+        arguments = ("--node", url, "--task-set", prompts, "--prompts", 4)
+        assert compare(tmp_path, reference, *arguments) == 3
+        assert compare(tmp_path, reference, *arguments, "--api-key", "env:NODE_KEY") == 0
+
+    said = capsys.readouterr()
+    assert "s3cret-value" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--task-set", "maht"], "did you mean math?"),
+        (["--task-set", "no/such.yaml"], "no shipped task set and no file"),
+        (["--sequences", "no.json"], "no such sequences file"),
+        (["--sequences", "no.json", "--task-set", "math"], "exclude each other"),
+        (["--positions", "some"], "continuation or all is wanted"),
+        (["--api-key", "sk-123"], "secrets are not written here"),
+        (["--api-key", "env:QUANTWATCH_NOT_SET"], "QUANTWATCH_NOT_SET is not set"),
+        (["--mode", "guess"], "guess"),
+        (["--prompts", "1"], "--prompts"),
+        (["--node", "ftp://x"], "http://HOST:PORT is wanted"),
+        (["--node", "a=http://x", "--node", "a=http://y"], "two nodes are called a"),
+        (["--json", "/no/such/folder/out.json", "--task-set", "math"], "cannot be written"),
+        (["--nonsense"], "nonsense"),
+    ],
+)
+def test_usage_errors_end_with_3_and_say_what_to_do(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main(["compare", "--baseline", "http://127.0.0.1:9", "--node", "n=http://127.0.0.1:9", *arguments])
+
+    assert code == 3
+    assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_is_asked_when_the_result_cannot_be_written(tmp_path: Path, prompts: Path) -> None:
+    asked = TinyNode()
+    with served(asked) as reference, served(node()) as url:
+        code = compare(
+            tmp_path, reference, "--node", url, "--task-set", prompts, "--json", tmp_path / "none" / "out.json"
+        )
+
+    assert code == 3
+    assert asked.asked == []
+
+
+def result_of(tmp_path: Path, baseline_url: str, *arguments: object) -> dict[str, Any]:
+    out = tmp_path / "out.json"
+    compare(tmp_path, baseline_url, *arguments, "--json", out)
+    loaded: dict[str, Any] = json.loads(out.read_text())
+    return loaded
+
+
+def test_results_of_every_kind_follow_the_schema(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    kinds = {"ok": node(), "degraded": node(1.5), "corrupted": node(nan_on=lambda _: True), "skipped": node(waiting=9)}
+    for quality, server in kinds.items():
+        with served(server) as url:
+            patience = ("--prompts", 4) if quality != "skipped" else ("--prompts", 4, "--patience", 0.1)
+            result = result_of(tmp_path, baseline, "--node", url, "--task-set", prompts, *patience)
+        jsonschema.validate(result, SCHEMA)
+        assert result["targets"][0]["quality"] in (quality, "inconclusive")
+
+
+def test_the_result_repeats_what_it_rests_on(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    with served(node(0.5)) as url:
+        result = result_of(tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 5, "--seed", 3)
+
+    one = result["targets"][0]["task_sets"][0]
+    assert (one["name"], one["prompts"], one["seed"], one["k"]) == ("letters", 5, 3, 20)
+    assert (one["mode"], one["estimator"], one["evidence"]) == ("prompt_scoring", "bucket", "draw")
+    assert len(one["pool"]) == 64
+    assert one["kl_interval"][0] < one["kl_mean"] < one["kl_interval"][1]
+    assert result["baseline"]["model"] == "tiny"
+    assert result["complete"] is True
+
+
+def test_json_to_standard_output_leaves_nothing_else_there(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with served(node()) as url:
+        compare(tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 4, "--json", "-")
+
+    said = capsys.readouterr()
+    assert json.loads(said.out)["schema"] == 1
+    assert "letters on" in said.err
+
+
+def test_ready_sequences_are_judged_by_their_own_figures(tmp_path: Path, baseline: str) -> None:
+    sequences = tmp_path / "five.json"
+    sequences.write_text(json.dumps([[[256, 72, 105, 44, 32, 121, 111, 117, 46], 3], [[256, 65, 66, 67, 68], 2]]))
+    with served(node(1.5)) as url:
+        result = result_of(tmp_path, baseline, "--node", url, "--sequences", sequences, "--positions", "all")
+
+    one = result["targets"][0]["task_sets"][0]
+    assert (one["name"], one["prompts"], one["positions"], one["evidence"]) == ("five", 2, 12, "census")
+    assert one["verdict"] == "degraded"
+
+
+def test_several_nodes_share_one_run(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    with served(node(1.5)) as bad, served(node()) as good:
+        result = result_of(
+            tmp_path, baseline, "--node", f"bad={bad}", "--node", f"good={good}", "--task-set", prompts, "--prompts", 8
+        )
+
+    assert {one["target"]: one["quality"] for one in result["targets"]} == {"bad": "degraded", "good": "ok"}
+
+
+def test_ctrl_c_prints_what_is_known_so_far(tmp_path: Path, prompts: Path) -> None:
+    out = tmp_path / "out.json"
+    with served(TinyNode(delay=0.3)) as reference, served(node(1.5)) as url:
+        command = [sys.executable, "-m", "quantwatch", "compare", "--baseline", reference, "--node", f"n={url}"]
+        options = ["--task-set", str(prompts), "--prompts", "40", "--json", str(out), "--cache", str(tmp_path / "c")]
+        environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        running = subprocess.Popen(  # noqa: S603, our own command
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        _wait_for_progress(running)
+        running.send_signal(signal.SIGINT)
+        said, _ = running.communicate(timeout=60)
+
+    result = json.loads(out.read_text())
+    jsonschema.validate(result, SCHEMA)
+    assert "Interrupted: this is what was known so far." in said
+    assert result["complete"] is False
+    assert running.returncode in (1, 2)
+
+
+def _wait_for_progress(running: subprocess.Popen[str]) -> None:
+    """Until the run says that it has done two sequences."""
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "2/" in line:
+            return
+    raise AssertionError("the run ended before it had done two sequences")
