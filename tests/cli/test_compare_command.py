@@ -238,6 +238,32 @@ def test_several_nodes_share_one_run(tmp_path: Path, baseline: str, prompts: Pat
     assert {one["target"]: one["quality"] for one in result["targets"]} == {"bad": "degraded", "good": "ok"}
 
 
+def test_several_task_sets_end_with_an_overview(
+    tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "others.yaml"
+    other.write_text(prompts.read_text().replace("letters", "others"))
+    with served(node(1.5)) as url:
+        sets = ("--task-set", prompts, "--task-set", other)
+        compare(tmp_path, baseline, "--node", f"n={url}", *sets, "--prompts", 6)
+
+    out = capsys.readouterr().out
+    assert "n over all task sets" in out
+    assert "(and 1 more task sets)" in out
+
+
+def test_a_fixed_continuation_is_scored_instead_of_the_baselines_answer(tmp_path: Path, prompts: Path) -> None:
+    fixed = prompts.read_text().replace("tags: [x]\n", "tags: [x]\n    continuation: ' and so on'\n")
+    prompts.write_text(fixed)
+    reference = TinyNode()
+    with served(reference) as first, served(node()) as second:
+        result = result_of(tmp_path, first, "--node", second, "--task-set", prompts, "--prompts", 4)
+
+    one = result["targets"][0]["task_sets"][0]
+    assert one["positions"] == 4 * len(" and so on")
+    assert all(body["max_tokens"] == 1 for body in reference.completions())
+
+
 def test_ctrl_c_prints_what_is_known_so_far(tmp_path: Path, prompts: Path) -> None:
     out = tmp_path / "out.json"
     with served(TinyNode(delay=0.3)) as reference, served(node(1.5)) as url:

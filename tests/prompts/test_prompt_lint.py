@@ -2,7 +2,7 @@
 
 import pytest
 
-from quantwatch.flow.prompt import LengthBucket, Message, Prompt, PromptSet
+from quantwatch.flow.prompt import LengthBucket, Message, ProbeMode, Prompt, PromptSet
 from quantwatch.prompts.estimate import bucket_of, estimated_tokens
 from quantwatch.prompts.lint import faults, grams, words
 
@@ -18,8 +18,8 @@ def prompt(name: str, text: str, length: LengthBucket | None = None) -> Prompt:
     return Prompt(id=name, language="en", length=length or bucket_of(text), tags=("a",), text=text)
 
 
-def pool(*texts: str) -> PromptSet:
-    return PromptSet("tiny", "", tuple(prompt(f"p{i}", text) for i, text in enumerate(texts)), digest="0")
+def pool(*texts: str, mode: ProbeMode = ProbeMode.ONE_TOKEN) -> PromptSet:
+    return PromptSet("tiny", "", tuple(prompt(f"p{i}", text) for i, text in enumerate(texts)), digest="0", mode=mode)
 
 
 def test_prompts_that_are_unalike_have_no_faults() -> None:
@@ -103,7 +103,8 @@ def test_the_pattern_of_a_conversation_is_that_of_its_question() -> None:
     ],
 )
 def test_a_wrong_length_is_found_with_the_right_one(length: LengthBucket, told: str) -> None:
-    assert faults(PromptSet("tiny", "", (prompt("p", UNALIKE[0], length),), digest="0")) == [told]
+    one = PromptSet("tiny", "", (prompt("p", UNALIKE[0], length),), digest="0", mode=ProbeMode.ONE_TOKEN)
+    assert faults(one) == [told]
 
 
 def numbered(start: int, count: int) -> str:
@@ -118,6 +119,11 @@ def test_filler_in_a_long_prompt_is_found() -> None:
 
 def test_a_long_prompt_without_filler_has_no_faults() -> None:
     assert faults(pool(numbered(0, 1100))) == []
+
+
+def test_a_long_prompt_in_a_set_that_is_scored_in_one_request_is_found() -> None:
+    found = faults(pool(numbered(0, 1100), mode=ProbeMode.PROMPT_SCORING))
+    assert found == ["p0: long prompts need a set with mode: one_token"]
 
 
 def test_a_short_run_may_stand_twice_in_a_long_prompt() -> None:

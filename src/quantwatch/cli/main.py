@@ -42,11 +42,11 @@ def _said(exc: typer.TyperException) -> str:
     return str(whole()) if whole is not None else str(exc)
 
 
-def main(arguments: list[str]) -> int:
+def main(arguments: list[str], *, commands: typer.Typer = app) -> int:
     """Run a command and return its exit code: 0 ok, 1 breach, 2 cannot tell, 3 usage or configuration, 4 internal."""
     errors = Console(stderr=True, soft_wrap=True, highlight=False)
     try:
-        code = app(arguments, standalone_mode=False)
+        code = commands(arguments, standalone_mode=False)
     except typer.TyperException as exc:
         errors.print(
             f"quantwatch: {_said(exc)}\nTry `quantwatch --help`, or `quantwatch COMMAND --help`.", markup=False

@@ -17,11 +17,13 @@ def list_sets() -> None:
     """List the task sets that come with this installation."""
     from quantwatch.prompts.load import load_set, shipped_folder, shipped_sets
 
-    console, table = Console(highlight=False), Table("task set", "prompts", "languages", "mode", "digest", "file")
+    console, table = Console(highlight=False), Table("task set", "prompts", "languages", "mode", "digest")
+    for column in (table.columns[0], table.columns[3], table.columns[4]):
+        column.no_wrap = True
     for name, path in shipped_sets().items():
         pool = load_set(path)
         languages = ", ".join(sorted({prompt.language for prompt in pool.prompts}))
-        table.add_row(name, str(len(pool.prompts)), languages, pool.mode, pool.digest[:12], path.name)
+        table.add_row(name, str(len(pool.prompts)), languages, pool.mode, pool.digest[:12])
     console.print(table)
     console.print(f"in {shipped_folder()}", markup=False, soft_wrap=True)
 

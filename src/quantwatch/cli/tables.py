@@ -61,7 +61,7 @@ def _task_set(one: SetReport, target: TargetReport) -> RenderableType:
         return Group(title, *(Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons))
     table = Table(title=title, title_justify="left", caption=_caption(one, one.divergence), caption_justify="left")
     for name in ("", "value", "95 % interval", "warn", "critical", "verdict"):
-        table.add_column(name, justify="left" if name in ("", "verdict") else "right")
+        table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
     for finding in one.verdict.findings:
         table.add_row(*_row(finding))
     lines = [Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons]
@@ -92,7 +92,9 @@ def _caption(one: SetReport, d: Divergence) -> str:
 def _overview(target: TargetReport) -> Table:
     table = Table(title=Text(f"{target.target} over all task sets"), title_justify="left")
     for name in ("task set", "mean KL", "95 % interval", "p99 KL", "PPL ratio", "top-1", "prompts", "verdict"):
-        table.add_column(name, justify="left" if name in ("task set", "verdict") else "right")
+        table.add_column(
+            name, justify="left" if name in ("task set", "verdict") else "right", no_wrap=name == "verdict"
+        )
     for one in target.task_sets:
         d = one.divergence
         verdict = Text(str(one.verdict.quality), style=STYLE[one.verdict.quality])

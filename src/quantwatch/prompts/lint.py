@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from quantwatch.flow.prompt import LengthBucket, Prompt, PromptSet
+from quantwatch.flow.prompt import LengthBucket, ProbeMode, Prompt, PromptSet
 from quantwatch.prompts.estimate import bucket_of, estimated_tokens
 
 MAX_SHARED = 0.4
@@ -35,6 +35,7 @@ def faults(pool: PromptSet) -> list[str]:
         *_patterns(pool, "open", lambda ws: tuple(ws[:3])),
         *_patterns(pool, "close", lambda ws: tuple(ws[-4:])),
         *(fault for prompt in pool.prompts for fault in _single(prompt)),
+        *_too_long_to_score(pool),
     ]
 
 
@@ -55,6 +56,14 @@ def _patterns(pool: PromptSet, verb: str, part: Callable[[list[str]], tuple[str,
     for pattern, ids in groups.items():
         if len(ids) > MAX_PATTERN:
             yield f"{len(ids)} prompts {verb} with {' '.join(pattern)!r}: {', '.join(ids)}"
+
+
+def _too_long_to_score(pool: PromptSet) -> Iterator[str]:
+    """Scoring a long prompt in one request is over the default probe budget, so it would always be skipped."""
+    if pool.mode is ProbeMode.PROMPT_SCORING:
+        for prompt in pool.prompts:
+            if prompt.length is LengthBucket.LONG:
+                yield f"{prompt.id}: long prompts need a set with mode: one_token"
 
 
 def _single(prompt: Prompt) -> Iterator[str]:
