@@ -305,6 +305,13 @@ DANGLING = {
         "targets[1].name",
         ("node-a is the name of targets[0] already",),
     ),
+    "one node under two names": Fault(
+        NODE,
+        NODE + "  - {url: 'http://a.test:8000/', scheme: int8, pool: llama, name: node-b}\n",
+        "node-b",
+        "targets[1].url",
+        ("targets[0] has this URL and model already",),
+    ),
     "baseline against itself": Fault(
         "http://a.test:8000", "http://fp16.test:8000/", "8000/", "targets[0].url", ("baseline's URL", "against itself")
     ),
@@ -482,8 +489,8 @@ def test_the_order_is_that_of_the_file_not_of_the_schema(tmp_path: Path) -> None
 
 
 def test_every_repetition_of_a_name_is_told_with_its_first_place(tmp_path: Path) -> None:
-    again = "  - {name: node-a, url: 'http://b.test', scheme: int8, pool: llama}\n"
-    found = problems_of(edited((NODE, NODE + again + again)), tmp_path)
+    again = "  - {{name: node-a, url: 'http://{}.test', scheme: int8, pool: llama}}\n"
+    found = problems_of(edited((NODE, NODE + again.format("b") + again.format("c"))), tmp_path)
     first = "node-a is the name of targets[0] already"
     assert [(problem.key, problem.message) for problem in found] == [
         ("targets[1].name", first),

@@ -154,6 +154,19 @@ def test_own_token_that_the_baseline_misses_is_left_out_on_both_sides() -> None:
     assert got.positions == 2
 
 
+def test_a_ratio_beyond_what_a_float_holds_is_infinite_not_a_crash() -> None:
+    far = ([100, 101], [-0.1, -3000.0], -3000.0)
+    pairs_ = [
+        Pair(distribution([HALVES], prompt_id=name), distribution([side], prompt_id=name))
+        for name, side in (("a", HALVES), ("b", far))
+    ]
+
+    got = measure(pairs_, scope=Scope.ALL, evidence=Evidence.DRAW)
+
+    assert got.perplexity_ratio.interval is not None
+    assert got.perplexity_ratio.interval.high == math.inf
+
+
 def test_coverage_and_uninformative_positions() -> None:
     elsewhere = row(0.5, 0.5, first=500)
 

@@ -334,6 +334,12 @@ def test_bytes_that_are_no_text_are_unknown() -> None:
         score(b"\xff\xfe\x00{")
 
 
+@pytest.mark.parametrize("body", [b"[" * 200_000, b'{"choices":' * 100_000])
+def test_json_nested_beyond_reason_is_unknown(body: bytes) -> None:
+    with pytest.raises(NodeFailed, match="no complete JSON"):
+        score(body)
+
+
 def test_both_decoding_paths_agree_on_a_healthy_reply() -> None:
     """A harmless oddity sends the reply down the tolerant path; the numbers must not change."""
     odd = changed(finish_reason=["length"])

@@ -65,7 +65,7 @@ def _unset_secrets(settings: Any) -> list[str]:
 
 def _show(summary: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    table = Table("task set", "prompts", "mode", "runs/day", "tokens/run", "tokens/day, node")
+    table = Table("task set", "prompts", "mode", "runs/day", "tokens/run", "tokens/day")
     table.columns[0].no_wrap = table.columns[2].no_wrap = True
     for column in table.columns[3:]:
         column.justify = "right"

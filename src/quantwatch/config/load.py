@@ -49,13 +49,18 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
 
 def _targets(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
     names: dict[str, int] = {}
+    urls: dict[tuple[str, str | None], int] = {}
     for i, target in enumerate(settings.targets):
         if target.name in names:
             yield problem(("targets", i, "name"), f"{target.name} is the name of targets[{names[target.name]}] already")
         names.setdefault(target.name, i)
         if target.pool not in settings.pools:
             yield problem(("targets", i, "pool"), f"no pool {target.pool}; {_known(target.pool, list(settings.pools))}")
-        if target.url.rstrip("/") == settings.baseline.url.rstrip("/"):
+        url = target.url.rstrip("/")
+        if (url, target.model) in urls:
+            yield problem(("targets", i, "url"), f"targets[{urls[url, target.model]}] has this URL and model already")
+        urls.setdefault((url, target.model), i)
+        if url == settings.baseline.url.rstrip("/"):
             yield problem(("targets", i, "url"), "this is the baseline's URL; a server cannot be held against itself")
 
 

@@ -137,11 +137,15 @@ def _or_nan(values: Tensor, function: Callable[[Tensor], Tensor]) -> float:
 
 
 def _exp(estimate: Estimate) -> Estimate:
-    """Exponentiate a mean log ratio and its interval."""
+    """Exponentiate a mean log ratio and its interval; what a float cannot hold is infinite."""
     interval = estimate.interval
     if interval is not None:
-        interval = Interval(math.exp(interval.low), math.exp(interval.high), interval.level)
-    return Estimate(math.exp(estimate.value), interval)
+        interval = Interval(_bounded_exp(interval.low), _bounded_exp(interval.high), interval.level)
+    return Estimate(_bounded_exp(estimate.value), interval)
+
+
+def _bounded_exp(value: float) -> float:
+    return float(torch.tensor(value, dtype=torch.float64).exp())
 
 
 def _share(estimate: Estimate) -> Estimate:

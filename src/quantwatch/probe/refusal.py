@@ -55,7 +55,7 @@ def _error(body: bytes) -> tuple[str, str | None]:
 def _json(body: bytes) -> Any:
     try:
         return json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body.decode("utf-8", "replace") or "empty reply"
 
 

@@ -173,7 +173,7 @@ class VllmProber:
 def _json(answer: Answer, node: str) -> dict[str, Any]:
     try:
         raw = json.loads(answer.body)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         page = "a web page" if answer.body.lstrip()[:1] == b"<" else "no JSON"
         raise ReplyInvalid(
             f"{page} came back where JSON was expected", node=node, advice=reply.SAME_SERVER_KIND

@@ -60,8 +60,15 @@ def decode(body: bytes) -> Completion:
     """Turn a reply into objects. Raises ValueError for what is no JSON, NotACompletion for JSON of another shape."""
     try:
         return _FAST.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _tolerant(json.loads(body))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _tolerant(_loads(body))
+
+
+def _loads(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
 
 
 def _tolerant(raw: Any) -> Completion:

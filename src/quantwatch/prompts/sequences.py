@@ -15,7 +15,7 @@ def load_sequences(path: Path) -> tuple[tuple[GoldenSequence, ...], str]:
         raw = json.loads(path.read_bytes())
     except FileNotFoundError as exc:
         raise PromptError(f"{path}: no such sequences file") from exc
-    except (OSError, ValueError) as exc:
+    except (OSError, ValueError, RecursionError) as exc:
         raise PromptError(f"{path}: no readable JSON: {exc}") from exc
     if not isinstance(raw, list) or not raw:
         raise PromptError(f"{path}: a non-empty list of [ids, prompt_length] is wanted")
