@@ -275,3 +275,14 @@ def test_a_worse_value_is_never_judged_better(value: float, worse_by: float, war
     first = held(Metric.KL_MEAN, value, limit, evidence=Evidence.CENSUS).quality
     second = held(Metric.KL_MEAN, value + worse_by, limit, evidence=Evidence.CENSUS).quality
     assert order.index(second) >= order.index(first)
+
+
+def test_a_value_close_to_its_limit_is_told_with_the_digits_that_tell_them_apart() -> None:
+    found = held(Metric.PERPLEXITY_RATIO, 1.02003, Limit(1.01, 1.02), interval=(1.01, 1.03))
+    assert found.reason.startswith("perplexity ratio 1.02003 is over the critical limit 1.02")
+
+
+def test_no_number_of_prompts_is_promised_that_nobody_would_ask() -> None:
+    found = held(Metric.PERPLEXITY_RATIO, 1.02003, Limit(1.01, 1.02), interval=(1.01, 1.03))
+    assert found.quality is Quality.INCONCLUSIVE
+    assert found.reason.endswith("reaches back to 1.01; it is too close to the limit for more prompts to decide")

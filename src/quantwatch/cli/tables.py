@@ -2,6 +2,7 @@
 
 import math
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -90,28 +91,22 @@ def _caption(one: SetReport, d: Divergence) -> str:
 
 
 def _overview(target: TargetReport) -> Table:
-    table = Table(title=Text(f"{target.target} over all task sets"), title_justify="left")
-    for name in ("task set", "mean KL", "95 % interval", "p99 KL", "PPL ratio", "top-1", "prompts", "verdict"):
-        table.add_column(
-            name, justify="left" if name in ("task set", "verdict") else "right", no_wrap=name == "verdict"
-        )
+    """One line a task set, narrow enough for 80 columns."""
+    table = Table(
+        title=Text(f"{target.target} over all task sets"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for name in ("task set", "mean KL", "95 % interval", "PPL ratio", "top-1", "verdict"):
+        table.add_column(name, justify="left" if name in ("task set", "verdict") else "right", no_wrap=True)
     for one in target.task_sets:
         d = one.divergence
-        verdict = Text(str(one.verdict.quality), style=STYLE[one.verdict.quality])
-        if d is None:
-            table.add_row(one.name, "-", "-", "-", "-", "-", "0", verdict)
-            continue
-        table.add_row(
-            one.name,
-            number(d.kl_mean.value),
-            interval(d.kl_mean),
-            number(d.kl_p99.value),
-            number(d.perplexity_ratio.value),
-            number(d.top1_agreement.value),
-            str(d.prompts),
-            verdict,
-        )
+        numbers = ("-", "-", "-", "-") if d is None else _numbers(d)
+        table.add_row(one.name, *numbers, Text(str(one.verdict.quality), style=STYLE[one.verdict.quality]))
     return table
+
+
+def _numbers(d: Divergence) -> tuple[str, ...]:
+    estimates = (d.perplexity_ratio, d.top1_agreement)
+    return (number(d.kl_mean.value), interval(d.kl_mean), *(number(estimate.value) for estimate in estimates))
 
 
 def number(value: float | None) -> str:

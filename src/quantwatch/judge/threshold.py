@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from quantwatch.flow.divergence import Divergence, Estimate, Evidence
 from quantwatch.flow.verdict import Finding, Limit, Metric, Quality
 
+MOST_PROMPTS = 1000
+"""More prompts than anybody would ask; a value that close to its limit stays undecided."""
+
 LABELS = {
     Metric.KL_MEAN: "mean KL",
     Metric.KL_P99: "p99 KL",
@@ -64,13 +67,13 @@ def _held(metric: Metric, estimate: Estimate, limit: Limit, divergence: Divergen
     side = _Side(-1 if metric is Metric.TOP1_AGREEMENT else 1)
     if math.isnan(value):
         return Quality.INCONCLUSIVE, f"{label} could not be computed: no position was usable"
-    word = "under" if side.sign < 0 else "over"
+    word, shown = "under" if side.sign < 0 else "over", told(value, limit)
     if limit.critical is not None and side.beyond(value, limit.critical):
-        said = f"{label} {value:.4g} is {word} the critical limit {limit.critical:g}"
+        said = f"{label} {shown} is {word} the critical limit {limit.critical:g}"
         return _critical(said, side, estimate, limit.critical, divergence)
     if limit.warn is not None and side.beyond(value, limit.warn):
-        return Quality.WARN, f"{label} {value:.4g} is {word} the warning limit {limit.warn:g}"
-    return Quality.OK, f"{label} {value:.4g} is within its limits"
+        return Quality.WARN, f"{label} {shown} is {word} the warning limit {limit.warn:g}"
+    return Quality.OK, f"{label} {shown} is within its limits"
 
 
 def _critical(
@@ -88,7 +91,19 @@ def _critical(
     if not math.isfinite(estimate.interval.high - estimate.interval.low):
         return Quality.INCONCLUSIVE, said
     needed = prompts_to_decide(estimate, critical, divergence.prompts)
+    if needed > MOST_PROMPTS:
+        return Quality.INCONCLUSIVE, f"{said}; it is too close to the limit for more prompts to decide"
     return Quality.INCONCLUSIVE, f"{said}; about {needed} prompts would decide"
+
+
+def told(value: float, limit: Limit) -> str:
+    """A value for a sentence: four digits, or as many as it takes not to look equal to a limit."""
+    ends = [end for end in (limit.warn, limit.critical) if end is not None and end != value]
+    for digits in range(4, 10):
+        text = f"{value:.{digits}g}"
+        if float(text) not in ends:
+            return text
+    return repr(value)
 
 
 def prompts_to_decide(estimate: Estimate, limit: float, prompts: int) -> int:
