@@ -201,6 +201,10 @@ def test_a_pair_of_unlike_answers_is_refused(change: dict[str, object]) -> None:
         Pair(one, replace(one, **change))  # type: ignore[arg-type]
 
 
+def test_no_distributions_are_no_positions() -> None:
+    assert len(listed([]).ids) == 0
+
+
 def test_lists_of_different_k_cannot_be_stacked() -> None:
     with pytest.raises(ValueError, match="different k"):
         listed([distribution([HALVES]), distribution([row(0.5, 0.3, 0.2)])])

@@ -99,11 +99,8 @@ def _critical(
 def told(value: float, limit: Limit) -> str:
     """A value for a sentence: four digits, or as many as it takes not to look equal to a limit."""
     ends = [end for end in (limit.warn, limit.critical) if end is not None and end != value]
-    for digits in range(4, 10):
-        text = f"{value:.{digits}g}"
-        if float(text) not in ends:
-            return text
-    return repr(value)
+    texts = (f"{value:.{digits}g}" for digits in range(4, 18))  # 17 digits give a float back exactly
+    return next(text for text in texts if float(text) not in ends)
 
 
 def prompts_to_decide(estimate: Estimate, limit: float, prompts: int) -> int:
