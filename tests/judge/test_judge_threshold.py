@@ -218,7 +218,7 @@ def test_the_reason_says_value_limit_and_interval(value: float, interval: tuple[
 def test_agreement_is_under_its_limit_and_speaks_with_its_upper_end() -> None:
     found = held(Metric.TOP1_AGREEMENT, 0.9, Limit(0.96, 0.94), interval=(0.88, 0.92))
     assert found.reason == (
-        "top-1 agreement 0.9 is under the critical limit 0.94, and so is its whole 95% interval (from 0.92)"
+        "top-1 agreement 0.9 is under the critical limit 0.94, and so is its whole 95% interval (up to 0.92)"
     )
 
 

@@ -86,7 +86,10 @@ def _critical(
     near = side.near_end(estimate)
     level = f"{estimate.interval.level:.0%} interval"
     if side.beyond(near, critical):
-        return Quality.DEGRADED, f"{said}, and so is its whole {level} (from {near:.4g})"
+        return (
+            Quality.DEGRADED,
+            f"{said}, and so is its whole {level} ({'up to' if side.sign < 0 else 'from'} {near:.4g})",
+        )
     said = f"{said}, but its {level} reaches back to {near:.4g}"
     if not math.isfinite(estimate.interval.high - estimate.interval.low):
         return Quality.INCONCLUSIVE, said
