@@ -20,6 +20,10 @@ FLAT_UNDER = -5.0
 """A row whose values differ by less than FLAT and lie under FLAT_UNDER is near -ln V: nobody's distribution."""
 
 
+MAX_VOCABULARY = 2**31
+"""No vocabulary is larger, so no id is."""
+
+
 class RowInvalid(ValueError):
     """The row cannot be a measurement; the text says why."""
 
@@ -82,7 +86,7 @@ class Columns:
         if lowest_rank == 0:
             return MarkKind.RANK_ZERO, "a token of rank 0, which only NaN produces"
         low, high = min(ids), max(ids)
-        if low < 0 or (self.vocabulary is not None and high >= self.vocabulary):
+        if low < 0 or high >= (self.vocabulary or MAX_VOCABULARY):
             return MarkKind.ID_OUT_OF_RANGE, f"token id {low if low < 0 else high}"
         top = values[: self.k]
         least, most = min(top), max(top)

@@ -121,8 +121,13 @@ def _entry(raw: Any) -> Entry:
 
 
 def _number(value: Any) -> float:
-    """A float; NaN for null and for everything that is no number."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    """A float; NaN for null and for everything that is no number or that no float can hold."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def _generated(raw: Any) -> Generated | None:
