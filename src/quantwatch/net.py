@@ -89,6 +89,12 @@ class Link:
         """GET a path under the server's root. Raises a ProbeError when no complete reply came."""
         return await self._ask("GET", path, None)
 
+    async def glance(self, path: str, *, seconds: float) -> Answer:
+        """GET a path once, waiting no longer than that. Raises a ProbeError when no complete reply came."""
+        with _mapped(self.name, self._limits):
+            async with asyncio.timeout(min(seconds, self._limits.total_seconds)):
+                return await self._once("GET", path, None)
+
     async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
         """POST JSON to a path under the server's root. Raises a ProbeError when no complete reply came."""
         return await self._ask("POST", path, body)
@@ -124,7 +130,7 @@ class Link:
                 raise NodeFailed(
                     f"the reply is over the limit of {self._limits.response_bytes // MEBIBYTE} MiB",
                     node=self.name,
-                    advice="Is this the node's own address? Otherwise raise probe.max_response_size",
+                    advice="Is this the node's own address? A smaller k makes replies smaller",
                 )
             yield chunk
 
@@ -163,6 +169,9 @@ def _mapped(node: str, limits: Limits) -> Iterator[None]:
     """Turn every failure of the HTTP library into ours, so that no caller needs to know it."""
     try:
         yield
+    except httpx.LocalProtocolError as exc:
+        # The library repeats the headers in its message, and the key is one of them.
+        raise Misconfigured("the request cannot be sent: a header holds what HTTP does not allow", node=node) from exc
     except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
         raise NodeUnreachable(
             f"cannot connect: {exc}", node=node, advice="Is the server up, and the URL right?"
@@ -171,7 +180,7 @@ def _mapped(node: str, limits: Limits) -> Iterator[None]:
         raise NodeTimeout(
             f"no complete answer within {limits.total_seconds:g} s",
             node=node,
-            advice="Look at the node's load, or raise probe.timeout",
+            advice="Look at the node's load, or allow more time (--timeout, in a configuration probe.timeout)",
         ) from exc
     except (httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
         raise Misconfigured(f"not a usable URL: {exc}", node=node) from exc

@@ -6,14 +6,20 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
+from starlette.responses import Response
 
+from quantwatch.cli.compare import _compare
 from quantwatch.cli.main import main
-from support.runs import TEXTS, node
+from quantwatch.config.schema import ProbeSettings
+from quantwatch.flow.prompt import GoldenSequence
+from quantwatch.net import Endpoint
+from support.runs import TEXTS, census, node, plan
 from support.served import served
 from support.tiny_node import TinyNode
 
@@ -155,6 +161,15 @@ def test_the_key_comes_from_the_environment(
         (["--node", "a=http://x", "--node", "a=http://y"], "two nodes are called a"),
         (["--json", "/no/such/folder/out.json", "--task-set", "math"], "cannot be written"),
         (["--nonsense"], "nonsense"),
+        (["--node", "http://[::1"], "no usable URL"),
+        (["--node", "http://h:99999"], "no usable URL"),
+        (["--node", "http://h:0"], "no usable URL"),
+        (["--node", "http://u:pass-word@h"], "http://...@h: a name or password in a URL"),
+        (["--node", "baseline=http://h"], "no node can be called baseline"),
+        (["--node", "m=http://127.0.0.1:9/v1/"], "two nodes have the URL http://127.0.0.1:9"),
+        (["--task-set", "math", "--task-set", "math"], "names a task set twice"),
+        (["--timeout", "1e20", "--task-set", "math"], "--timeout"),
+        (["--positions", "all", "--task-set", "long_context"], "needs mode prompt_scoring"),
     ],
 )
 def test_usage_errors_end_with_3_and_say_what_to_do(
@@ -164,6 +179,42 @@ def test_usage_errors_end_with_3_and_say_what_to_do(
 
     assert code == 3
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("url", ["ftp://u:pass-word@h", "http://u:pass-word@h"])
+def test_a_password_in_a_bad_url_is_not_repeated(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--baseline", "http://h", "--node", url, "--task-set", "math"]) == 3
+    assert "pass-word" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["s3cret\n", "  s3cret\r\n"])
+def test_white_space_around_a_key_is_taken_off(
+    tmp_path: Path, prompts: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NODE_KEY", key)
+    with served(TinyNode(api_key="s3cret")) as reference, served(node(api_key="s3cret")) as url:
+        arguments = ("--node", url, "--task-set", prompts, "--prompts", 2, "--api-key", "env:NODE_KEY")
+        assert compare(tmp_path, reference, *arguments) == 0
+
+
+@pytest.mark.parametrize("key", ["s3\ncret", "s3crét"])
+def test_a_key_that_no_header_can_carry_is_refused_and_not_repeated(
+    key: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NODE_KEY", key)
+    arguments = ["--node", "http://h", "--task-set", "math", "--api-key", "env:NODE_KEY"]
+
+    assert main(["compare", "--baseline", "http://g", *arguments]) == 3
+
+    said = capsys.readouterr().err
+    assert "env:NODE_KEY holds characters that no HTTP header can carry" in said
+    assert "s3" not in said
+
+
+def test_a_tiny_patience_is_a_number_like_any_other(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    with served(node(waiting=3)) as url:
+        arguments = ("--node", url, "--task-set", prompts, "--prompts", 2, "--patience", 0.00001)
+        assert compare(tmp_path, baseline, *arguments) == 2
 
 
 def test_nothing_is_asked_when_the_result_cannot_be_written(tmp_path: Path, prompts: Path) -> None:
@@ -227,6 +278,77 @@ def test_ready_sequences_are_judged_by_their_own_figures(tmp_path: Path, baselin
     one = result["targets"][0]["task_sets"][0]
     assert (one["name"], one["prompts"], one["positions"], one["evidence"]) == ("five", 2, 12, "census")
     assert one["verdict"] == "degraded"
+
+
+def test_a_process_start_that_is_no_number_does_not_cost_the_result(
+    tmp_path: Path, baseline: str, prompts: Path
+) -> None:
+    with served(node()) as plain, served(TinyNode(started=float("nan"))) as odd:
+        result = result_of(tmp_path, baseline, "--node", odd, "--node", plain, "--task-set", prompts, "--prompts", 2)
+
+    jsonschema.validate(result, SCHEMA)
+    assert result["targets"][0]["identity"]["started"] is None
+
+
+def test_half_a_character_from_a_server_does_not_cost_the_result(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    def version(path: str) -> Response | None:
+        return Response(r'{"version": "0.32 \ud800"}') if path == "/version" else None
+
+    with served(node(replace=version)) as url:
+        result = result_of(tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 2)
+
+    assert result["targets"][0]["identity"]["version"] == "0.32 \ud800"
+
+
+def test_a_fault_of_our_own_keeps_what_was_measured(tmp_path: Path, baseline: str) -> None:
+    """A plan without weights for its second sequence is such a fault."""
+    first, second = (GoldenSequence(f"s{i}", (256, 72, 105, 33, 34 + i), 2) for i in range(2))
+    whole = census(first, second)
+    with served(node()) as url:
+        result, crash = _compare(
+            (Endpoint("baseline", baseline), None),
+            [(Endpoint("n", url), None)],
+            plan(replace(whole, weights={"s0": 1})),
+            ProbeSettings(),
+            tmp_path,
+        )
+
+    assert isinstance(crash, KeyError)
+    assert result.complete is False
+    assert result.targets[0].task_sets[0].divergence is not None
+
+
+def test_a_reader_that_is_gone_costs_neither_file_nor_exit_code(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    out = tmp_path / "out.json"
+    with served(node()) as url:
+        command = [sys.executable, "-m", "quantwatch", "compare", "--baseline", baseline, "--node", f"n={url}"]
+        options = ["--task-set", str(prompts), "--prompts", "2", "--json", str(out), "--cache", str(tmp_path / "c")]
+        running = subprocess.Popen(  # noqa: S603, our own command
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert running.stdout is not None
+        running.stdout.close()
+        code = running.wait(60)
+
+    assert code == 0
+    assert json.loads(out.read_text())["targets"][0]["quality"] == "ok"
+
+
+def test_strict_sees_a_warning_beside_a_set_that_cannot_tell(tmp_path: Path, baseline: str, prompts: Path) -> None:
+    other = tmp_path / "others.yaml"
+    other.write_text(prompts.read_text().replace("letters", "others").replace("length: short", "length: short", 1))
+    text = other.read_text()
+    other.write_text(
+        text.replace(json.dumps(TEXTS[0]), json.dumps("word " * 400)).replace("length: short", "length: medium", 1)
+    )
+    with served(node(0.21)) as url:
+        sets = ("--task-set", prompts, "--task-set", other, "--prompts", 12, "--max-scored-tokens", 200)
+        arguments = ("--node", f"n={url}", *sets, "--json", tmp_path / "out.json")
+        code, strict = compare(tmp_path, baseline, *arguments), compare(tmp_path, baseline, *arguments, "--strict")
+
+    verdicts = [one["verdict"] for one in json.loads((tmp_path / "out.json").read_text())["targets"][0]["task_sets"]]
+    assert "warn" in verdicts
+    assert (code, strict) in ((2, 1), (0, 1))
 
 
 def test_several_nodes_share_one_run(tmp_path: Path, baseline: str, prompts: Path) -> None:

@@ -167,4 +167,4 @@ def test_an_unusable_baseline_is_named_first(capsys: pytest.CaptureFixture[str])
     show(Report(None, (), complete=False, trouble="baseline: HTTP 502"), Console(width=100))
 
     said = capsys.readouterr().out.splitlines()
-    assert said == ["The baseline could not be used: baseline: HTTP 502", "Interrupted: this is what was known so far."]
+    assert said == ["The baseline stopped answering: baseline: HTTP 502", "Interrupted: this is what was known so far."]

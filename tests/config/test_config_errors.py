@@ -546,3 +546,27 @@ def test_a_value_without_meaning_is_refused(edit: tuple[str, str], tmp_path: Pat
 def test_a_name_that_yaml_reads_as_a_number_is_told_on_its_own_line(tmp_path: Path) -> None:
     found = problems_of(edited((POOL, POOL + "  7: {}\n")), tmp_path)
     assert [(problem.line, problem.key) for problem in found] == [(12, "pools.7")]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2024-13-45", "!!int abc", "!!float abc", "!!timestamp abc", "!!bool abc", "9" * 5000],
+    ids=["date", "int", "float", "timestamp", "bool", "digits"],
+)
+def test_a_value_that_its_tag_does_not_allow_is_refused(value: str, tmp_path: Path) -> None:
+    assert problems_of(f"x: {value}\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "edit", [("probe: {timeout: %sd}", "smaller"), ("probe: {max_response_size: %sGiB}", "smaller")]
+)
+def test_numbers_beyond_reason_are_refused(edit: tuple[str, str], tmp_path: Path) -> None:
+    text = edited((SET, SET + edit[0] % ("9" * 400) + "\n"))
+    assert edit[1] in problems_of(text, tmp_path)[0].message
+
+
+def test_aliases_that_multiply_are_refused_quickly(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 9)]
+    (problem,) = problems_of("\n".join(lines), tmp_path)
+    assert "aliases multiply" in problem.message

@@ -82,7 +82,7 @@ async def test_an_equal_node_is_ok(tmp_path: Path) -> None:
 
 
 async def test_a_damaged_node_is_degraded_and_the_healthy_one_beside_it_is_not(tmp_path: Path) -> None:
-    result = await compared(tmp_path, bad=node(1.5), good=node())
+    result = await compared(tmp_path, wanted=plan(draws=20), bad=node(1.5), good=node())
 
     assert {target.target: target.quality for target in result.targets} == {
         "bad": Quality.DEGRADED,
@@ -198,7 +198,7 @@ async def test_a_sign_that_does_not_repeat_is_inconclusive(tmp_path: Path) -> No
     one = only(await compared(tmp_path, node=node(nan_on=flaky(1))))
 
     assert one.verdict.quality is Quality.INCONCLUSIVE
-    assert any("a second probe did not show it" in reason for reason in one.verdict.reasons)
+    assert any("not confirmed by a second probe" in reason for reason in one.verdict.reasons)
 
 
 async def test_null_logprobs_inside_replies_are_corruption(tmp_path: Path) -> None:
@@ -236,6 +236,91 @@ async def test_a_baseline_that_repeats_one_id_is_never_the_nodes_fault(tmp_path:
 
     assert result.targets[0].quality is Quality.INVALID
     assert "the baseline's own answer is one token over and over" in result.targets[0].reasons[0]
+
+
+async def test_a_node_that_repeats_itself_like_its_baseline_is_not_blamed(tmp_path: Path) -> None:
+    """Ready sequences and short continuations do not show what the baseline answers freely, so it is asked."""
+    stuck = TinyModel(stuck_on=33)
+    ids, start = golden(TEXTS[0])
+    wanted = plan(census(GoldenSequence("s", ids, start)))
+
+    result = await compared(
+        tmp_path, baseline=TinyNode(model=stuck), wanted=wanted, node=TinyNode(model=stuck, started=5.0)
+    )
+
+    assert result.targets[0].quality is Quality.OK
+
+
+async def test_a_sign_that_the_baseline_shows_too_is_not_held_against_the_node(tmp_path: Path) -> None:
+    def edit(reply: dict[str, Any]) -> Any:
+        rows = reply["choices"][0]["prompt_logprobs"]
+        if rows:
+            next(iter(rows[5].values()))["logprob"] = None
+        return reply
+
+    result = await compared(tmp_path, baseline=TinyNode(edit=edit), node=node(edit=edit))
+
+    assert result.targets[0].quality is Quality.INVALID
+
+
+def once(action: Callable[[], Response]) -> Callable[[str], Response | None]:
+    """Answer the first completion request with something else."""
+    left = [1]
+
+    def replaced(path: str) -> Response | None:
+        if path == "/v1/completions" and left[0]:
+            left[0] = 0
+            return action()
+        return None
+
+    return replaced
+
+
+def nan_refusal() -> Response:
+    error = {"error": {"message": "Out of range float values are not JSON compliant", "param": None, "code": 400}}
+    return Response(json.dumps(error), 400)
+
+
+async def test_a_sign_in_the_handshake_alone_is_not_forgotten(tmp_path: Path) -> None:
+    result = await compared(tmp_path, node=node(replace=once(nan_refusal)))
+
+    assert result.targets[0].quality is Quality.INCONCLUSIVE
+    assert "not confirmed by a second probe" in result.targets[0].reasons[0]
+
+
+async def test_a_bad_answer_of_the_baseline_is_never_kept(tmp_path: Path) -> None:
+    stuck = await compared(tmp_path, baseline=TinyNode(model=TinyModel(stuck_on=33)), node=node())
+    repaired = await compared(tmp_path, baseline=TinyNode(), node=node())
+
+    assert stuck.targets[0].quality is Quality.INVALID
+    assert repaired.targets[0].quality is Quality.OK
+
+
+async def test_the_free_answer_is_asked_even_when_the_first_prompt_failed(tmp_path: Path) -> None:
+    left = [1]
+
+    def hiccup(path: str) -> Response | None:
+        if path == "/v1/completions" and left[0] == 0:
+            left[0] = -1
+            return PlainTextResponse("hiccup", 500)
+        left[0] -= path == "/v1/completions"
+        return None
+
+    asked = node()
+    await compared(tmp_path, baseline=TinyNode(replace=hiccup), node=asked)
+
+    assert any(body["max_tokens"] == 32 for body in asked.completions())
+
+
+async def test_a_node_that_hides_its_load_is_noted(tmp_path: Path) -> None:
+    def no_metrics(path: str) -> Response | None:
+        return PlainTextResponse("no", 404) if path == "/metrics" else None
+
+    hidden = (await compared(tmp_path, node=node(replace=no_metrics))).targets[0]
+    open_ = (await compared(tmp_path, node=node())).targets[0]
+
+    assert "without looking at its load" in hidden.notes[0]
+    assert open_.notes == ()
 
 
 async def test_a_nan_baseline_says_nothing_about_the_node(tmp_path: Path) -> None:
@@ -291,7 +376,7 @@ async def test_a_node_that_is_down_does_not_hide_the_others(tmp_path: Path) -> N
     def down(path: str) -> Response | None:
         return PlainTextResponse("dead", 500) if path == "/v1/completions" else None
 
-    result = await compared(tmp_path, dead=node(replace=down), bad=node(1.5))
+    result = await compared(tmp_path, wanted=plan(draws=20), dead=node(replace=down), bad=node(1.5))
 
     assert [target.quality for target in result.targets] == [Quality.UNKNOWN, Quality.DEGRADED]
 
@@ -325,6 +410,48 @@ async def test_sequences_over_the_budget_are_skipped_and_named(tmp_path: Path) -
     assert one.verdict.quality is Quality.SKIPPED
     assert "over the budget of 16" in one.verdict.reasons[0]
     assert one.observation.measured == 0
+
+
+async def test_a_node_that_is_not_compared_does_not_lower_k_for_the_others(tmp_path: Path) -> None:
+    result = await compared(tmp_path, stranger=node(cap=1, tokenizer_shift=1), fine=node(0.5))
+
+    fine = next(target for target in result.targets if target.target == "fine")
+    assert fine.task_sets[0].k == 10
+
+
+async def test_a_dead_baseline_is_left_alone_after_three_failures(tmp_path: Path) -> None:
+    """Ready sequences need no answer of the baseline to be made, which must not count as one."""
+    asked = []
+
+    def dead(path: str) -> Response | None:
+        if path != "/v1/completions":
+            return None
+        asked.append(path)
+        return PlainTextResponse("dead", 500) if len(asked) > 1 else None
+
+    sequences = [GoldenSequence(f"s{i}", golden(text)[0], golden(text)[1]) for i, text in enumerate(TEXTS)]
+    watched = node()
+    result = await compared(tmp_path, baseline=TinyNode(replace=dead), wanted=plan(census(*sequences)), node=watched)
+
+    assert result.targets[0].quality is Quality.UNKNOWN
+    assert len(asked) == 4
+    assert len(watched.completions()) <= 6
+
+
+async def test_failures_that_are_not_in_a_row_do_not_stop_a_server(tmp_path: Path) -> None:
+    turns = [0]
+
+    def alternating(path: str) -> Response | None:
+        if path != "/v1/completions":
+            return None
+        turns[0] += 1
+        broken = {0: PlainTextResponse("boom", 500), 1: PlainTextResponse("slow down", 429)}
+        return None if turns[0] == 1 else broken[turns[0] % 2]
+
+    asked = node(replace=alternating)
+    await compared(tmp_path, wanted=plan(draws=40), node=asked)
+
+    assert turns[0] >= len(POOL.prompts)
 
 
 async def test_servers_of_unequal_caps_are_asked_for_the_smaller_k(tmp_path: Path) -> None:

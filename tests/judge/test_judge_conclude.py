@@ -1,6 +1,7 @@
 """One verdict out of everything known: what goes first, and what may not pass."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -24,6 +25,7 @@ def measured(kl: float, *, top1: float = 1.0, half: float = 0.0) -> Divergence:
         k=20,
         evidence=Evidence.DRAW,
         prompts=10,
+        distinct_prompts=10,
         positions=960,
         kl_mean=Estimate(kl, Interval(kl - half, kl + half)),
         kl_p99=Estimate(math.nan),
@@ -166,7 +168,7 @@ def test_unconfirmed_corruption_is_inconclusive(divergence: Divergence) -> None:
     observation = Observation(drawn=10, measured=10, corruption=SEEN)
     verdict = conclude(observation, divergence, LIMITS)
     assert verdict.quality is Quality.INCONCLUSIVE
-    assert f"{SEEN} (a second probe did not show it)" in verdict.reasons
+    assert f"{SEEN} (not confirmed by a second probe)" in verdict.reasons
 
 
 def test_a_proven_breach_stands_beside_unconfirmed_corruption() -> None:
@@ -201,7 +203,7 @@ def test_nothing_measured_is_what_the_missing_say() -> None:
 def test_nothing_measured_with_a_sign_of_corruption_is_inconclusive() -> None:
     observation = Observation(drawn=10, measured=0, missing=tuple(missing(10)), corruption=SEEN)
     verdict = conclude(observation, None, LIMITS)
-    assert verdict == Verdict(Quality.INCONCLUSIVE, (f"{SEEN} (a second probe did not show it)",))
+    assert verdict == Verdict(Quality.INCONCLUSIVE, (f"{SEEN} (not confirmed by a second probe)",))
 
 
 def test_a_reason_told_once_has_no_count() -> None:
@@ -263,3 +265,15 @@ def test_the_worst_of_repetitions_is_the_same(some: list[Quality]) -> None:
 @given(QUALITIES, QUALITIES)
 def test_the_worst_can_be_found_in_parts(some: list[Quality], more: list[Quality]) -> None:
     assert worst(some + more) is worst([worst(some), worst(more)])
+
+
+@pytest.mark.parametrize(("blind", "quality"), [(960 // 2, Quality.OK), (960 // 2 + 1, Quality.INCONCLUSIVE)])
+def test_a_bound_that_mostly_says_nothing_cannot_clear_a_node(blind: int, quality: Quality) -> None:
+    mostly = replace(GOOD, positions=960, uninformative_positions=blind)
+    verdict = conclude(Observation(drawn=10, measured=10), mostly, LIMITS)
+    assert verdict.quality is quality
+
+
+def test_a_proven_breach_stands_however_blind_the_bound() -> None:
+    mostly = replace(BAD, positions=960, uninformative_positions=900)
+    assert conclude(Observation(drawn=10, measured=10), mostly, LIMITS).quality is Quality.DEGRADED

@@ -15,7 +15,12 @@ UNUSED = Estimate(math.nan)
 
 
 def divergence(
-    metric: Metric, estimate: Estimate, *, evidence: Evidence = Evidence.DRAW, prompts: int = 24
+    metric: Metric,
+    estimate: Estimate,
+    *,
+    evidence: Evidence = Evidence.DRAW,
+    prompts: int = 24,
+    distinct: int | None = None,
 ) -> Divergence:
     """A divergence in which one metric is of interest."""
     estimates = {one: estimate if one is metric else UNUSED for one in Metric}
@@ -25,6 +30,7 @@ def divergence(
         k=20,
         evidence=evidence,
         prompts=prompts,
+        distinct_prompts=prompts if distinct is None else distinct,
         positions=prompts * 96,
         kl_mean=estimates[Metric.KL_MEAN],
         kl_p99=estimates[Metric.KL_P99],
@@ -50,9 +56,11 @@ def held(
     interval: tuple[float, float] | None = None,
     evidence: Evidence = Evidence.DRAW,
     prompts: int = 24,
+    distinct: int | None = None,
 ) -> Finding:
     estimate = Estimate(value, Interval(*interval) if interval else None)
-    (found,) = findings(divergence(metric, estimate, evidence=evidence, prompts=prompts), {metric: limit})
+    whole = divergence(metric, estimate, evidence=evidence, prompts=prompts, distinct=distinct)
+    (found,) = findings(whole, {metric: limit})
     return found
 
 
@@ -159,7 +167,7 @@ def test_a_complete_measurement_is_not_doubted_for_a_wide_interval(metric: Metri
 def test_a_draw_without_an_interval_is_inconclusive(metric: Metric) -> None:
     found = held(metric, PAST[metric], Limit(None, CRITICAL[metric]), prompts=1)
     assert found.quality is Quality.INCONCLUSIVE
-    assert found.reason.endswith("but 1 prompts are too few for an interval")
+    assert found.reason.endswith("but on 1 different prompts; 5 are the least for a verdict")
 
 
 @EACH_METRIC
@@ -286,3 +294,18 @@ def test_no_number_of_prompts_is_promised_that_nobody_would_ask() -> None:
     found = held(Metric.PERPLEXITY_RATIO, 1.02003, Limit(1.01, 1.02), interval=(1.01, 1.03))
     assert found.quality is Quality.INCONCLUSIVE
     assert found.reason.endswith("reaches back to 1.01; it is too close to the limit for more prompts to decide")
+
+
+@pytest.mark.parametrize(
+    ("distinct", "quality"), [(1, Quality.INCONCLUSIVE), (4, Quality.INCONCLUSIVE), (5, Quality.DEGRADED)]
+)
+def test_a_few_prompts_drawn_again_and_again_prove_nothing(distinct: int, quality: Quality) -> None:
+    found = held(Metric.KL_MEAN, 0.9, Limit(0.01, 0.05), interval=(0.9, 0.9), distinct=distinct)
+    assert found.quality is quality
+    if quality is Quality.INCONCLUSIVE:
+        assert found.reason.endswith(f"but on {distinct} different prompts; 5 are the least for a verdict")
+
+
+def test_a_census_of_few_sequences_is_judged_all_the_same() -> None:
+    found = held(Metric.KL_MEAN, 0.9, Limit(0.01, 0.05), evidence=Evidence.CENSUS, prompts=1, distinct=1)
+    assert found.quality is Quality.DEGRADED

@@ -164,6 +164,17 @@ async def test_corruption_that_does_not_repeat_is_a_suspicion() -> None:
     assert seen.distribution is not None
 
 
+async def test_a_second_probe_that_fails_does_not_wipe_out_the_first_sign() -> None:
+    answers = [ReplyCorrupted("NaN", node="n"), NodeUnreachable("engine dead", node="n")]
+
+    async def dying() -> Distribution:
+        raise answers.pop(0)
+
+    seen = await sight(dying)
+
+    assert (seen.confirmed, seen.corruption) == (False, "n: NaN")
+
+
 async def test_other_trouble_passes_through() -> None:
     async def gone() -> Distribution:
         raise NodeUnreachable("refused", node="n")

@@ -21,9 +21,11 @@ async def raw_server(serve: Writer) -> AsyncIterator[str]:
     """A server that speaks whatever bytes it likes."""
 
     async def guarded(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
         try:
+            await reader.readuntil(b"\r\n\r\n")
             await serve(reader, writer)
+        except asyncio.IncompleteReadError:
+            pass
         finally:
             writer.close()
 
@@ -213,3 +215,14 @@ def test_a_file_that_is_no_certificate_is_configuration(tmp_path: Path) -> None:
         Link(Endpoint("n", "https://n", ca_file=str(bad)))
 
     assert isinstance(caught.value.__cause__, ssl.SSLError)
+
+
+async def test_a_header_that_cannot_be_sent_is_not_repeated_in_the_message() -> None:
+    async def hello(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with raw_server(hello) as url, Link(Endpoint("node", url, api_key="sk-hidden\n"), QUICK) as node:
+        with pytest.raises(Misconfigured, match="a header holds what HTTP does not allow") as caught:
+            await node.get("/")
+
+    assert "sk-hidden" not in str(caught.value)

@@ -13,6 +13,7 @@ from quantwatch.flow.distribution import NO_ID, Distribution, MarkKind
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.probe import reply
 from quantwatch.probe.reply import Asked
+from quantwatch.probe.rows import Columns
 from support.recordings import K, exchange, scored
 
 ASKED = Asked(node="node", k=5)
@@ -177,9 +178,42 @@ def test_an_id_that_cannot_exist_is_corruption() -> None:
     assert marks(damaged(rename)) == [(6, MarkKind.ID_OUT_OF_RANGE)]
 
 
-def test_an_id_over_the_vocabulary_is_corruption_where_the_size_is_known() -> None:
-    assert marks(BODY) == []
-    assert MarkKind.ID_OUT_OF_RANGE in {kind for _, kind in marks(BODY, Asked(node="node", k=5, vocabulary=100))}
+def test_an_id_larger_than_any_vocabulary_is_corruption() -> None:
+    def rename(rows: list[Any]) -> None:
+        keys = list(rows[7])
+        rows[7][str(2**31)] = rows[7].pop(keys[-1])
+
+    assert marks(damaged(rename)) == [(6, MarkKind.ID_OUT_OF_RANGE)]
+
+
+@pytest.mark.parametrize("value", [-5.2, -8.0])
+def test_a_flat_but_likely_row_is_no_corruption(value: float) -> None:
+    """Ties of 16-bit logits are honest; only a row near -ln V is nobody's distribution."""
+
+    def flatten(rows: list[Any]) -> None:
+        for one in rows[6].values():
+            one["logprob"] = value
+
+    assert marks(damaged(flatten)) == []
+
+
+def test_a_short_flat_row_is_no_corruption() -> None:
+    columns = Columns(k=1)
+    columns.add([5], [-10.8], -1)
+
+    assert columns.marks == []
+
+
+@pytest.mark.parametrize("key", ["token_id:--5", "token_id:" + "9" * 5000, "token_id:", "5", "token_id:1.0"])
+def test_keys_that_name_no_id_are_invalid(key: str) -> None:
+    raw = json.loads(exchange("c_batch_prefixes").body)
+    row = raw["choices"][0]["logprobs"]["top_logprobs"][0]
+    row[key] = row.pop(next(iter(row)))
+    choices = reply.read(json.dumps(raw).encode(), ASKED, choices=4)
+    sequence = GoldenSequence("p", (*exchange("c_batch_prefixes").request["prompt"][0], 1), 2)
+
+    with pytest.raises(ReplyInvalid, match="names tokens by text"):
+        reply.one_token(choices[:1], sequence, [2], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
 
 
 def test_a_corrupted_position_leaves_the_others_readable() -> None:
@@ -342,7 +376,7 @@ def test_json_nested_beyond_reason_is_unknown(body: bytes) -> None:
 
 def test_both_decoding_paths_agree_on_a_healthy_reply() -> None:
     """A harmless oddity sends the reply down the tolerant path; the numbers must not change."""
-    odd = changed(finish_reason=["length"])
+    odd = changed(index=0, token_ids={})
 
     got, plain = score(odd), score(BODY)
 

@@ -93,8 +93,7 @@ async def test_generation_is_greedy_and_names_ids() -> None:
 
     got = await asking(node).generate(SEQUENCE.ids, limit=5)
 
-    assert list(SEQUENCE.ids) + list(got.ids) == expected
-    assert got.complete is False
+    assert list(SEQUENCE.ids) + list(got) == expected
 
 
 async def test_a_negative_generated_id_is_corruption() -> None:
@@ -177,6 +176,15 @@ async def test_version_and_start_are_optional() -> None:
 
     assert identity.version is None
     assert identity.started is None
+
+
+@pytest.mark.parametrize("data", [5, "x", None, [7], [{"id": 7}]])
+async def test_a_model_list_of_another_shape_serves_nothing(data: object) -> None:
+    def odd(path: str) -> Response | None:
+        return Response(json.dumps({"data": data})) if path == "/v1/models" else None
+
+    with pytest.raises(Misconfigured, match="it serves nothing"):
+        await asking(TinyNode(replace=odd)).identify()
 
 
 @pytest.mark.parametrize("body", ["<html>portal</html>", "[1, 2]", "oops"])

@@ -1,18 +1,24 @@
 """A report as JSON, schema 1 (docs/compare.schema.json). Numbers that do not exist are null, never NaN."""
 
 import math
+from datetime import datetime
 from typing import Any
 
+from quantwatch import __version__
 from quantwatch.flow.divergence import Divergence, Estimate
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Finding
+from quantwatch.flows.plan import Plan
 
 
-def report_json(report: Report) -> dict[str, Any]:
+def report_json(report: Report, *, plan: dict[str, Any], started_at: datetime) -> dict[str, Any]:
     """The whole report, ready for json.dumps."""
     return {
         "schema": 1,
+        "quantwatch": __version__,
+        "started_at": started_at.isoformat(timespec="seconds"),
+        "plan": plan,
         "complete": report.complete,
         "baseline": {**_identity(report.baseline), "trouble": report.trouble},
         "targets": [_target(target) for target in report.targets],
@@ -25,6 +31,8 @@ def _target(target: TargetReport) -> dict[str, Any]:
         "identity": _identity(target.identity),
         "quality": target.quality.value,
         "reasons": list(target.reasons),
+        "misconfigured": target.misconfigured,
+        "notes": list(target.notes),
         "task_sets": [_task_set(one) for one in target.task_sets],
     }
 
@@ -32,6 +40,18 @@ def _target(target: TargetReport) -> dict[str, Any]:
 def _identity(identity: Identity | None) -> dict[str, Any]:
     fields = ("name", "url", "model", "root", "max_model_len", "version", "started", "tokenizer")
     return {name: getattr(identity, name, None) for name in fields}
+
+
+def plan_json(plan: Plan, scheme: str) -> dict[str, Any]:
+    """What was asked for, as far as it is needed to repeat or compare a result."""
+    return {
+        "scheme": scheme,
+        "positions": plan.scope.value,
+        "continuation_tokens": plan.continuation_tokens,
+        "one_token_positions": plan.positions,
+        "k": plan.k,
+        "seed": plan.seed,
+    }
 
 
 def _task_set(one: SetReport) -> dict[str, Any]:
@@ -59,9 +79,9 @@ def _task_set(one: SetReport) -> dict[str, Any]:
 
 
 def _corrupted(one: SetReport) -> int:
-    """Marked positions; a reply that the server could not even write counts as one."""
-    refused = sum(1 for missing in one.observation.missing if missing.quality.value == "corrupted")
-    return refused + (one.divergence.corrupted_positions if one.divergence is not None else 0)
+    """Marked positions; where the server could not even write its numbers, at least one."""
+    marked = one.divergence.corrupted_positions if one.divergence is not None else 0
+    return max(marked, int(one.observation.corruption is not None))
 
 
 def _numbers(divergence: Divergence | None) -> dict[str, Any]:
@@ -69,6 +89,7 @@ def _numbers(divergence: Divergence | None) -> dict[str, Any]:
         return dict.fromkeys(NUMBERS)
     d = divergence
     values = (
+        d.distinct_prompts,
         d.positions,
         d.estimator.value,
         d.evidence.value,
@@ -93,6 +114,7 @@ def _numbers(divergence: Divergence | None) -> dict[str, Any]:
 
 
 NUMBERS = (
+    "distinct_prompts",
     "positions",
     "estimator",
     "evidence",

@@ -1,9 +1,11 @@
 """`quantwatch compare`: hold nodes against a baseline here and now, without a configuration file."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -11,12 +13,15 @@ from urllib.parse import urlsplit
 import typer
 from rich.console import Console
 
-from quantwatch.cli.output import refuse_unwritable, write_json
+from quantwatch.cli.exit_codes import exit_code
+from quantwatch.cli.output import STANDARD_OUTPUT, Terminal, refuse_unwritable, write_json
+from quantwatch.cli.tables import show
+from quantwatch.clock import SystemClock
 from quantwatch.config.schema import LimitSettings, ProbeSettings, Scheme, limits_for
 from quantwatch.config.secrets import secret_ref
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import ProbeMode
-from quantwatch.net import Endpoint
+from quantwatch.net import Endpoint, base_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,8 +61,10 @@ def command(
     api_key: Annotated[str | None, typer.Option(help="API key of the nodes: env:NAME or file:/path")] = None,
     baseline_api_key: Annotated[str | None, typer.Option(help="API key of the baseline; --api-key if left out")] = None,
     ca_file: Annotated[str | None, typer.Option(help="Certificate authority for https")] = None,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds for one request")] = 120.0,
-    patience: Annotated[float, typer.Option(min=0, help="Seconds to wait for a busy node before skipping")] = 30.0,
+    timeout: Annotated[float, typer.Option(min=1, max=86400, help="Seconds for one request")] = 120.0,
+    patience: Annotated[
+        float, typer.Option(min=0, max=86400, help="Seconds to wait for a busy node before skipping")
+    ] = 30.0,
     max_scored_tokens: Annotated[
         int, typer.Option(min=16, help="Longest sequence to score in one request; it costs the node memory")
     ] = 1024,
@@ -70,6 +77,8 @@ def command(
     Exit code: 0 no breach, 1 degraded or corrupted (with --strict also a warning), 2 cannot tell, 3 usage or
     configuration error, 4 internal error.
     """
+    from quantwatch.cli.as_json import plan_json
+
     plan = _plan(
         _sets(task_set, sequences, prompts=prompts, seed=seed, mode=mode),
         scheme,
@@ -81,30 +90,46 @@ def command(
     key = _secret(api_key)
     reference = _server(f"baseline={baseline}", baseline_model or model, _secret(baseline_api_key) or key, ca_file)
     nodes = [_server(one, model, key, ca_file) for one in node]
-    _refuse_equal_names([endpoint.name for endpoint, _ in nodes])
-    probe = ProbeSettings.model_validate(
-        {"timeout": f"{timeout}s", "patience": f"{patience}s", "max_scored_tokens": max_scored_tokens}
-    )
+    _refuse_equal(nodes)
+    _refuse_prompt_positions(plan)
+    probe = _probe(timeout, patience, max_scored_tokens, plan.k)
     if json_file is not None:
         refuse_unwritable(json_file)
-    result = _compare(reference, nodes, plan, probe, cache)
-    _tell(result, json_file, strict=strict)
-
-
-def _tell(result: "Report", json_file: Path | None, *, strict: bool) -> None:
-    from quantwatch.cli.as_json import report_json
-    from quantwatch.cli.exit_codes import exit_code
-    from quantwatch.cli.tables import show
-
-    show(result, Console(stderr=str(json_file) == "-", highlight=False))
-    if json_file is not None:
-        write_json(report_json(result), json_file)
+    started_at = SystemClock().now()
+    result, crash = _compare(reference, nodes, plan, probe, cache)
+    _tell(result, json_file, plan=plan_json(plan, scheme.value), started_at=started_at)
+    if crash is not None:
+        raise crash
     raise typer.Exit(exit_code(result, strict=strict))
+
+
+def _probe(timeout: float, patience: float, scored_tokens: int, k: int) -> ProbeSettings:
+    """Probe settings out of options; entries follow from tokens and k, so that one option is enough."""
+    entries = max(ProbeSettings().max_scored_entries, scored_tokens * k)
+    given = {"timeout": f"{timeout:.3f}s", "patience": f"{patience:.3f}s", "max_scored_tokens": scored_tokens}
+    return ProbeSettings.model_validate({**given, "max_scored_entries": entries})
+
+
+def _refuse_prompt_positions(plan: "Plan") -> None:
+    """Only prompt scoring gives distributions at prompt positions."""
+    others = [planned.name for planned in plan.sets if planned.mode is not ProbeMode.PROMPT_SCORING]
+    if plan.scope.value == "all" and others:
+        raise InputError(f"--positions all needs mode prompt_scoring, and {', '.join(others)} is asked in another")
+
+
+def _tell(result: "Report", json_file: Path | None, *, plan: dict[str, Any], started_at: datetime) -> None:
+    """Write first, show then: a reader that is gone must not cost the file."""
+    from quantwatch.cli.as_json import report_json
+
+    if json_file is not None:
+        write_json(report_json(result, plan=plan, started_at=started_at), json_file)
+    show(result, Terminal(stderr=json_file == STANDARD_OUTPUT, highlight=False))
 
 
 def _compare(
     baseline: ServerWithModel, nodes: list[ServerWithModel], plan: "Plan", probe: ProbeSettings, cache: Path | None
-) -> "Report":
+) -> tuple["Report", Exception | None]:
+    """Run and report what was gathered, also after Ctrl-C or a fault of our own, which is given back to be raised."""
     from quantwatch.flows.report import report
     from quantwatch.wiring import cache_folder, comparison
 
@@ -117,12 +142,17 @@ def _compare(
                 gathered.append(run)
                 await run.run()
 
+        crash = None
         try:
             asyncio.run(gather())
         except KeyboardInterrupt:
             if not gathered:
                 raise typer.Abort from None
-    return report(gathered[0])
+        except Exception as exc:
+            if not gathered:
+                raise
+            crash = exc
+    return report(gathered[0]), crash
 
 
 @contextmanager
@@ -165,6 +195,8 @@ def _sets(
         return (planned_sequences(sequences.stem, digest, ready, mode or ProbeMode.PROMPT_SCORING),)
     shipped = shipped_sets()
     wanted = names or list(shipped)
+    if len(set(wanted)) < len(wanted):
+        raise InputError("--task-set names a task set twice")
     pools = [load_set(_prompts_file(name, shipped)) for name in wanted]
     return tuple(planned_draw(pool, size=prompts, seed=seed, mode=mode) for pool in pools)
 
@@ -203,11 +235,16 @@ def _server(given: str, model: str | None, api_key: str | None, ca_file: str | N
     name, separator, url = given.partition("=")
     if not separator or "://" in name:
         name, url = "", given
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InputError(f"{url}: no usable URL; http://HOST:PORT is wanted")
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    shown = re.sub(r"//[^/@]*@", "//...@", url)
+    if not usable:
+        raise InputError(f"{shown}: no usable URL; http://HOST:PORT is wanted")
     if "@" in parts.netloc:
-        raise InputError(f"{parts.hostname}: a name or password in a URL ends up in messages; use --api-key")
+        raise InputError(f"{shown}: a name or password in a URL ends up in messages; use --api-key")
     return Endpoint(name or parts.netloc, url, api_key=api_key, ca_file=ca_file), model
 
 
@@ -220,7 +257,14 @@ def _secret(given: str | None) -> str | None:
         raise InputError(f"--api-key: {exc}") from exc
 
 
-def _refuse_equal_names(names: list[str]) -> None:
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise InputError(f"two nodes are called {', '.join(sorted(twice))}; name them: --node NAME=URL")
+def _refuse_equal(nodes: list[ServerWithModel]) -> None:
+    """Names and addresses must tell the servers apart."""
+    for what, values in (
+        ("are called", [endpoint.name for endpoint, _ in nodes]),
+        ("have the URL", [base_url(endpoint.url) for endpoint, _ in nodes]),
+    ):
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise InputError(f"two nodes {what} {', '.join(twice)}; name each once: --node NAME=URL")
+    if "baseline" in [endpoint.name for endpoint, _ in nodes]:
+        raise InputError("no node can be called baseline; give it another name: --node NAME=URL")

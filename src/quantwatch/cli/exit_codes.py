@@ -16,8 +16,8 @@ def exit_code(report: Report, *, strict: bool) -> int:
     strict: a warning counts as a breach.
     """
     qualities = {target.quality for target in report.targets}
-    bad = BREACHES | {Quality.WARN} if strict else BREACHES
-    if qualities & bad:
+    of_sets = {one.verdict.quality for target in report.targets for one in target.task_sets}
+    if qualities & BREACHES or (strict and Quality.WARN in qualities | of_sets):
         return BREACH
     if report.misconfigured or any(target.misconfigured for target in report.targets):
         return USAGE

@@ -1,8 +1,12 @@
 """JSON to a file or to standard output."""
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from quantwatch.errors import InputError
 
@@ -21,12 +25,25 @@ def refuse_unwritable(path: Path) -> None:
 
 
 def write_json(content: dict[str, Any], path: Path) -> None:
-    """Write JSON to a file, or to standard output for `-`. Raises InputError when the file cannot be written."""
+    """Write JSON to a file, whole or not at all, or to standard output for `-`. Raises InputError when it cannot."""
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    whole = (text + "\n").encode("utf-8", "backslashreplace")  # servers can send half a character
     if path == STANDARD_OUTPUT:
-        print(text)  # noqa: T201, the output of the command
+        sys.stdout.write(whole.decode())
         return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        path.write_text(text + "\n", encoding="utf-8")
+        part.write_bytes(whole)
+        part.replace(path)
     except OSError as exc:
+        part.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written: {exc.strerror}") from exc
+
+
+class Terminal(Console):
+    """A console that falls silent when its reader is gone, so that the exit code still tells the verdict."""
+
+    def on_broken_pipe(self) -> None:
+        """Go on without output."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

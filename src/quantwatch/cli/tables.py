@@ -40,11 +40,12 @@ def conclusions(report: Report) -> list[Text]:
     """One sentence for each target, and one for the baseline where it was the trouble."""
     lines = []
     if report.trouble is not None:
-        lines.append(Text.assemble(("The baseline could not be used", "bold magenta"), f": {report.trouble}"))
+        lines.append(Text.assemble(("The baseline stopped answering", "bold magenta"), f": {report.trouble}"))
     for target in report.targets:
         quality = (str(target.quality), STYLE[target.quality])
         more = f" (and {len(target.reasons) - 1} more task sets)" if len(target.reasons) > 1 else ""
         lines.append(Text.assemble((target.target, "bold"), " is ", quality, f": {_first(target)}{more}"))
+        lines += [Text(f"{target.target}: {note}", style="yellow") for note in target.notes]
     if not report.complete:
         lines.append(Text("Interrupted: this is what was known so far.", style="magenta"))
     return lines
@@ -86,7 +87,8 @@ def _caption(one: SetReport, d: Divergence) -> str:
     return (
         f"{d.prompts} sequences {drawn}, {d.positions} positions, k = {d.k}, {d.mode}, {d.estimator} bound in nats; "
         f"perplexity {number(d.perplexity_baseline)} -> {number(d.perplexity_node)}, p99 KL {number(d.kl_p99.value)}, "
-        f"max KL {number(d.kl_max)}, tail mass {number(d.tail_mass_baseline)}{broken}"
+        f"max KL {number(d.kl_max)}, tail mass {number(d.tail_mass_baseline)}, "
+        f"{d.uninformative_positions} uninformative positions{broken}"
     )
 
 

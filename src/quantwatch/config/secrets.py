@@ -26,17 +26,24 @@ class SecretRef:
         return f"{self.kind}:{self.name}"
 
     def resolve(self, environ: Mapping[str, str] = os.environ) -> str:
-        """Fetch the secret. Raises InputError, naming the place but never the value."""
-        if self.kind == "env":
-            value = environ.get(self.name, "")
-            if not value:
-                raise InputError(f"the environment variable {self.name} is not set or empty")
-            return value
+        """Fetch the secret, without white space around it. Raises InputError, naming the place but never the value."""
+        value = (self._from_environment(environ) if self.kind == "env" else self._from_file()).strip()
+        if not (value.isascii() and value.isprintable()):
+            raise InputError(f"the secret {self} holds characters that no HTTP header can carry")
+        return value
+
+    def _from_environment(self, environ: Mapping[str, str]) -> str:
+        value = environ.get(self.name, "")
+        if not value.strip():
+            raise InputError(f"the environment variable {self.name} is not set or empty")
+        return value
+
+    def _from_file(self) -> str:
         try:
-            value = Path(self.name).read_text(encoding="utf-8").strip()
+            value = Path(self.name).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as exc:
             raise InputError(f"the secret file {self.name} cannot be read: {type(exc).__name__}") from exc
-        if not value:
+        if not value.strip():
             raise InputError(f"the secret file {self.name} is empty")
         return value
 

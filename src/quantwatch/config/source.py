@@ -13,6 +13,8 @@ Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Path_ = tuple[str | int, ...]
 
+MOST_NODES = 200_000
+
 TEXT_TAGS = frozenset({"tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"})
 
 
@@ -54,6 +56,8 @@ def parse_yaml(text: str, file: str) -> Source:
         if node is not None:
             _walk(node, (), _Walk(file, lines, problems))
         data = loader.construct_document(node) if node is not None else None
+    except (ValueError, KeyError, AttributeError, OverflowError) as exc:
+        raise ConfigError([Problem(file, None, "", f"holds a value that its YAML tag does not allow: {exc}")]) from exc
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else None
         raise ConfigError([Problem(file, line, "", f"no valid YAML: {exc.problem or exc}")]) from exc
@@ -74,9 +78,13 @@ class _Walk:
     lines: dict[Path_, int]
     problems: list[Problem]
     open: list[yaml.Node] = field(default_factory=list)
+    steps: int = 0
 
 
 def _walk(node: yaml.Node, path: Path_, walk: _Walk) -> None:
+    walk.steps += 1
+    if walk.steps > MOST_NODES:
+        raise ConfigError([Problem(walk.file, None, "", f"more than {MOST_NODES} values; aliases multiply them")])
     if any(node is outer for outer in walk.open):
         line = node.start_mark.line + 1
         raise ConfigError([Problem(walk.file, line, dotted(path), "this block contains itself")])

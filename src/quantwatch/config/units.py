@@ -1,5 +1,6 @@
 """Values with units: durations (`90s`, `5m`, `2h`, `30d`), sizes (`64MiB`), shares (`50%`)."""
 
+import math
 import re
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 def seconds(value: Any) -> float:
     """Seconds of `5m` or `1h30m`. Raises ValueError for a number without a unit."""
     if isinstance(value, str) and _DURATION.fullmatch(value.strip()):
-        return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(value))
+        return _finite(sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(value)))
     raise ValueError(f"a duration with its unit, such as 30s, 5m, 2h or 7d, is wanted{_hint(value, 's')}")
 
 
@@ -32,7 +33,7 @@ def size(value: Any) -> int:
     """Bytes of `64MiB`. Raises ValueError for a number without a unit."""
     match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match:
-        return int(float(match[1]) * _BYTES[match[2]])
+        return int(_finite(float(match[1]) * _BYTES[match[2]]))
     raise ValueError(f"a size with its unit, such as 64MiB or 500kB, is wanted{_hint(value, 'MiB')}")
 
 
@@ -44,6 +45,12 @@ def share(value: Any) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
         return float(value)
     raise ValueError("a share such as 50% or 0.5 is wanted")
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("a smaller number is wanted")
+    return value
 
 
 def _hint(value: Any, unit: str) -> str:

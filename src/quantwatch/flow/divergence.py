@@ -36,6 +36,8 @@ class Estimate:
 class Divergence:
     """KL, perplexity and agreement of a node against its baseline over n positions, KL in nats.
 
+    prompts: draws; distinct_prompts: how many different prompts they were.
+
     kl_*: lower bounds on KL(baseline || node) over the whole vocabulary. perplexity_ratio: node / baseline on the
     golden continuation. top1_agreement: share of positions with the same most probable token. tail_mass_*: mean
     probability outside the listed tokens. coverage: mean baseline probability on tokens that both sides list.
@@ -47,6 +49,7 @@ class Divergence:
     k: int
     evidence: Evidence
     prompts: int
+    distinct_prompts: int
     positions: int
     kl_mean: Estimate
     kl_p99: Estimate

@@ -17,6 +17,5 @@ class Identity:
     root: str | None = None
     max_model_len: int | None = None
     version: str | None = None
-    fingerprint: str | None = None
     started: float | None = None
     tokenizer: str | None = None

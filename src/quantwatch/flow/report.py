@@ -30,7 +30,10 @@ class SetReport:
 
 @dataclass(frozen=True, slots=True)
 class TargetReport:
-    """One target over all task sets. misconfigured: a person has to correct an address, key or model name."""
+    """One target over all task sets.
+
+    misconfigured: a person has to correct an address, key or model name. notes: what else a reader should know.
+    """
 
     target: str
     identity: Identity | None
@@ -38,6 +41,7 @@ class TargetReport:
     reasons: tuple[str, ...]
     task_sets: tuple[SetReport, ...]
     misconfigured: bool = False
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

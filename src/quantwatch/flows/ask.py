@@ -1,7 +1,7 @@
 """Asks one server and keeps its record: what it refused, signs of broken numbers, when to stop asking it."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from quantwatch.errors import ProbeError
@@ -13,10 +13,9 @@ from quantwatch.judge.blame import hopeless, quality_of
 from quantwatch.measure.corruption import one_id_to_the_limit
 from quantwatch.probe.confirm import sight
 from quantwatch.probe.contract import Ask, Prober
+from quantwatch.probe.cost import CANARY_TOKENS
 from quantwatch.probe.handshake import Introduction, introduce
 from quantwatch.probe.strikes import Strikes
-
-CANARY_TOKENS = 32
 
 T = TypeVar("T")
 
@@ -59,39 +58,67 @@ class Server:
         if seen.corruption is not None:
             self._suspect(seen.corruption, confirmed=seen.confirmed)
         if seen.distribution is None:
-            return Missing(sequence.prompt_id, Quality.CORRUPTED, seen.corruption or "")
+            return Missing(sequence.prompt_id, self._doubt, seen.corruption or "")
         return seen.distribution
 
-    async def canary(self, sequence: GoldenSequence) -> None:
-        """Let the server answer freely: one id to the limit is a sign of broken numbers, unless the baseline does it.
+    @property
+    def _doubt(self) -> Quality:
+        """What a corrupted answer stands for: corruption once confirmed, before that nothing that can be told."""
+        return Quality.CORRUPTED if self.confirmed else Quality.INCONCLUSIVE
 
-        Asked where a task set begins, and once more on the next sequence after a sign.
+    async def canary(self, sequence: GoldenSequence, control: "Server") -> None:
+        """Let the server answer freely: one id to the limit is a sign of broken numbers, unless the control does it.
+
+        Asked where a task set begins, and once more on the next sequence after a sign. control: the baseline, asked the
+        same only when the server repeated itself; without its answer there is no sign.
         """
-        prompt = sequence.ids[: sequence.prompt_length]
-        if one_id_to_the_limit(sequence.continuation[:CANARY_TOKENS], CANARY_TOKENS):
+        answer = await self.free_answer(sequence)
+        if not answer:
             return
-        answer = await self.guarded(sequence.prompt_id, lambda: self.prober.generate(prompt, limit=CANARY_TOKENS))
-        self.repeats_itself = not isinstance(answer, Missing) and one_id_to_the_limit(answer.ids, CANARY_TOKENS)
-        if self.repeats_itself and not isinstance(answer, Missing):
-            self._suspect(f"{self.name}: a free answer is token {answer.ids[0]}, {len(answer.ids)} times over")
+        self.repeats_itself = one_id_to_the_limit(answer, CANARY_TOKENS)
+        if not self.repeats_itself:
+            return
+        reference = await control.free_answer(sequence)
+        self.repeats_itself = bool(reference) and not one_id_to_the_limit(reference, CANARY_TOKENS)
+        if self.repeats_itself:
+            self._suspect(f"{self.name}: a free answer is token {answer[0]}, {len(answer)} times over")
 
-    async def guarded(self, prompt_id: str, action: Callable[[], Awaitable[T]]) -> T | Missing:
-        """Do something with the server, turning its trouble into a record."""
+    async def free_answer(self, sequence: GoldenSequence) -> tuple[int, ...]:
+        """A short greedy answer to the sequence's prompt; empty where there is none."""
+        prompt = sequence.ids[: sequence.prompt_length]
+        answer = await self.guarded(sequence.prompt_id, lambda: self.prober.generate(prompt, limit=CANARY_TOKENS))
+        return () if isinstance(answer, Missing) else answer
+
+    async def guarded(self, prompt_id: str, action: Callable[[], Awaitable[T]], *, clears: bool = True) -> T | Missing:
+        """Do something with the server, turning its trouble into a record.
+
+        clears: success wipes out earlier failures; not so where it may have come without asking the model.
+        """
         try:
             result = await action()
         except ProbeError as exc:
             return self._note(prompt_id, exc)
-        self.strikes.answered()
+        if clears:
+            self.strikes.answered()
         return result
 
     def _note(self, prompt_id: str, error: ProbeError) -> Missing:
         missing = Missing(prompt_id, quality_of(error), str(error))
         if missing.quality is Quality.CORRUPTED:
             self._suspect(missing.reason)
-        elif hopeless(error) or self.strikes.failed(error):
+            return replace(missing, quality=self._doubt)
+        if hopeless(error) or self.strikes.failed(error):
             self.misconfigured = hopeless(error)
-            self.stopped = missing
+            self.stopped = replace(missing, reason=f"{missing.reason} (and then asked nothing more)")
         return missing
+
+    def signs(self) -> tuple[str | None, bool, Missing | None]:
+        """What is held against the server so far."""
+        return self.corruption, self.confirmed, self.stopped
+
+    def forgive(self, signs: tuple[str | None, bool, Missing | None]) -> None:
+        """Take back what was held against the server since: its baseline showed the same."""
+        self.corruption, self.confirmed, self.stopped = signs
 
     def _suspect(self, said: str, *, confirmed: bool = False) -> None:
         """A second sign, from a repeated or another probe, confirms the first."""

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.ask import Server
-from quantwatch.flows.gather import NodeRun, SetRun, of_baseline
+from quantwatch.flows.gather import NodeRun, SetRun, broken, of_baseline
 from quantwatch.flows.golden import GoldenMaker
 from quantwatch.flows.plan import Plan, PlannedSet, Progress
 from quantwatch.probe.contract import Ask, Prober
@@ -36,9 +35,9 @@ class Comparison:
         """Gather everything the plan asks for; what cannot be had is recorded, never raised."""
         await self._meet()
         for index, planned in enumerate(self.plan.sets):
-            for place, item in enumerate(planned.items):
+            for item in planned.items:
                 self._tell(Progress(self.done, self.plan.steps, planned.name))
-                await self._run_item(index, item, begins=place == 0)
+                await self._run_item(index, item)
                 self.done += 1
         self._tell(Progress(self.done, self.plan.steps, "done"))
 
@@ -46,10 +45,10 @@ class Comparison:
         self._tell(Progress(0, self.plan.steps, "handshake"))
         servers = [self.baseline, *(run.server for run in self.nodes)]
         await asyncio.gather(*(server.greet(self.plan.k) for server in servers))
-        met = [server.introduction for server in servers if server.introduction is not None]
-        self.k = min((one.k for one in met), default=self.plan.k)
         for run in self.nodes:
             run.obstacle = self._obstacle(run.server)
+        compared = [self.baseline, *(run.server for run in self.nodes if run.why_not is None)]
+        self.k = min((one.introduction.k for one in compared if one.introduction is not None), default=self.plan.k)
 
     def _obstacle(self, node: Server) -> Missing | None:
         if self.baseline.introduction is None or node.introduction is None:
@@ -57,7 +56,7 @@ class Comparison:
         found = obstacles(self.baseline.introduction.identity, node.introduction.identity)
         return Missing("handshake", Quality.INVALID, "; ".join(str(one) for one in found)) if found else None
 
-    async def _run_item(self, index: int, item: Prompt | GoldenSequence, *, begins: bool) -> None:
+    async def _run_item(self, index: int, item: Prompt | GoldenSequence) -> None:
         prompt_id = item.id if isinstance(item, Prompt) else item.prompt_id
         asked = []
         for run in self.nodes:
@@ -70,7 +69,7 @@ class Comparison:
             for run in asked:
                 run.sets[index].miss(of_baseline(sequence), prompt_id)
         elif sequence is not None:
-            await self._ask_all(sequence, asked, index, begins=begins)
+            await self._ask_all(sequence, asked, index)
 
     async def _sequence(self, item: Prompt | GoldenSequence, prompt_id: str) -> GoldenSequence | Missing:
         introduction = self.baseline.introduction
@@ -80,17 +79,26 @@ class Comparison:
             return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "the baseline did not introduce itself")
         kept = Continuations(self._cache, introduction.identity)
         maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
-        return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item))
+        return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item), clears=False)
 
-    async def _ask_all(self, sequence: GoldenSequence, asked: list[NodeRun], index: int, *, begins: bool) -> None:
+    async def _ask_all(self, sequence: GoldenSequence, asked: list[NodeRun], index: int) -> None:
         ask = self._how(sequence, self.plan.sets[index])
-        known = [run.server.corruption for run in asked]
+        signs = [run.server.signs() for run in asked]
         baseline, *answers = await asyncio.gather(
-            self.baseline.ask(sequence, ask), *(_ask_node(run.server, sequence, ask, begins=begins) for run in asked)
+            self.baseline.ask(sequence, ask), *(run.server.ask(sequence, ask) for run in asked)
         )
-        for run, before, answer in zip(asked, known, answers, strict=True):
+        for run, before, answer in zip(asked, signs, answers, strict=True):
+            if broken(baseline):
+                run.server.forgive(before)
             run.sets[index].take(sequence.prompt_id, baseline, answer)
-            run.sets[index].note_corruption(run.server, before)
+            await self._canary(run, run.sets[index], sequence)
+            run.sets[index].note_corruption(run.server, before[0])
+
+    async def _canary(self, run: NodeRun, gathered: SetRun, sequence: GoldenSequence) -> None:
+        """Where a set begins and after a sign, see whether the node answers with one token over and over."""
+        if run.server.stopped is None and (run.server.repeats_itself or not gathered.begun):
+            await run.server.canary(sequence, self.baseline)
+        gathered.begun = True
 
     def _how(self, sequence: GoldenSequence, planned: PlannedSet) -> Ask:
         start, length = sequence.prompt_length, len(sequence.ids)
@@ -103,10 +111,3 @@ class Comparison:
                 seed, limit = self.plan.seed, self.plan.positions
                 places = scored_positions(start, length, limit=limit, seed=seed, prompt_id=sequence.prompt_id)
                 return Ask(planned.mode, self.k, places)
-
-
-async def _ask_node(server: Server, sequence: GoldenSequence, ask: Ask, *, begins: bool) -> Distribution | Missing:
-    answer = await server.ask(sequence, ask)
-    if server.stopped is None and (begins or server.repeats_itself):
-        await server.canary(sequence)
-    return answer

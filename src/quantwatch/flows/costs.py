@@ -8,11 +8,9 @@ from quantwatch.config.load import prompts_file
 from quantwatch.config.schedule import runs_a_day
 from quantwatch.config.schema import ScheduleSettings, Settings
 from quantwatch.flow.prompt import ProbeMode, PromptSet
-from quantwatch.probe.cost import Cost, run_cost
+from quantwatch.probe.cost import CANARY_TOKENS, Cost, run_cost
 from quantwatch.prompts.estimate import estimated_tokens
 from quantwatch.prompts.load import load_set
-
-CANARY_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ class SetRun:
     missing: list[Missing] = field(default_factory=list)
     corruption: str | None = None
     confirmed: bool = False
+    begun: bool = False
 
     def miss(self, missing: Missing, prompt_id: str) -> None:
         """Note a prompt that gave nothing."""
@@ -68,6 +69,13 @@ class NodeRun:
         return self.obstacle or self.server.stopped
 
 
+def broken(answer: Distribution | Missing) -> bool:
+    """Whether an answer showed broken numbers."""
+    if isinstance(answer, Missing):
+        return answer.quality in (Quality.CORRUPTED, Quality.INCONCLUSIVE)
+    return bool(answer.marks)
+
+
 def of_baseline(missing: Missing) -> Missing:
     """Trouble of the baseline, seen from a node: its numbers may be broken, but never on the node's account."""
-    return replace(missing, quality=Quality.INVALID) if missing.quality is Quality.CORRUPTED else missing
+    return replace(missing, quality=Quality.INVALID) if broken(missing) else missing

@@ -20,18 +20,24 @@ class GoldenMaker:
         if isinstance(item, GoldenSequence):
             return item
         ids = await self._baseline.tokenize(item)
-        continuation = await self._continuation(item, ids)
-        if not continuation or one_id_to_the_limit(continuation, self._limit):
-            what = "is one token over and over" if continuation else "is empty"
-            raise ReplyInvalid(f"{item.id}: the baseline's own answer {what}", node=self._baseline.name)
-        return GoldenSequence(item.id, ids + continuation, len(ids))
+        return GoldenSequence(item.id, ids + await self._continuation(item, ids), len(ids))
 
     async def _continuation(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
         if prompt.continuation is not None:
             given = await self._baseline.tokenize_text(prompt.continuation, special=False)
             return given[: self._limit]
         kept = self._kept.get(ids, self._limit)
-        if kept is None:
-            kept = (await self._baseline.generate(ids, limit=self._limit)).ids
-            self._kept.put(ids, self._limit, kept)
-        return kept
+        if kept is not None and self._fault(kept) is None:
+            return kept
+        answer = await self._baseline.generate(ids, limit=self._limit)
+        fault = self._fault(answer)
+        if fault is not None:
+            raise ReplyInvalid(f"{prompt.id}: the baseline's own answer {fault}", node=self._baseline.name)
+        self._kept.put(ids, self._limit, answer)
+        return answer
+
+    def _fault(self, answer: tuple[int, ...]) -> str | None:
+        """Why an answer cannot be what both sides score; such an answer is never kept."""
+        if not answer:
+            return "is empty"
+        return "is one token over and over" if one_id_to_the_limit(answer, self._limit) else None

@@ -7,6 +7,8 @@ from quantwatch.flows.gather import NodeRun, SetRun
 from quantwatch.judge.conclude import conclude
 from quantwatch.measure.compare import measure
 
+BLIND = "its /metrics could not be read, so probes were sent without looking at its load"
+
 
 def report(comparison: Comparison) -> Report:
     """Judge everything gathered so far. An interrupted run gives a report that says so."""
@@ -30,9 +32,10 @@ def _target(run: NodeRun, comparison: Comparison) -> TargetReport:
         target=run.server.name,
         identity=run.server.introduction.identity if run.server.introduction is not None else None,
         quality=quality,
-        reasons=(own[1],) if own else tuple(told),
+        reasons=(own[1],) if own and own[0] is quality else tuple(told),
         task_sets=sets,
         misconfigured=run.server.misconfigured,
+        notes=(BLIND,) if run.server.prober.blind else (),
     )
 
 
@@ -44,6 +47,8 @@ def _own_quality(run: NodeRun) -> tuple[Quality, str] | None:
         return run.obstacle.quality, run.obstacle.reason
     if run.server.introduction is None and run.server.stopped is not None:
         return run.server.stopped.quality, run.server.stopped.reason
+    if run.server.corruption is not None and not any(gathered.corruption for gathered in run.sets):
+        return Quality.INCONCLUSIVE, f"{run.server.corruption} (not confirmed by a second probe)"
     return None
 
 

@@ -11,6 +11,9 @@ from quantwatch.judge.threshold import findings
 MAX_MISSING = 0.2
 """When more of the draw than this is missing, the rest does not stand for the pool, and "ok" would be a guess."""
 
+MAX_BLIND = 0.5
+"""When more of the positions than this are uninformative, a small KL bound means nothing."""
+
 
 def conclude(observation: Observation, divergence: Divergence | None, limits: Mapping[Metric, Limit]) -> Verdict:
     """The verdict on one task set.
@@ -25,7 +28,7 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
     if divergence is None:
         return _nothing_measured(observation)
     found = findings(divergence, limits)
-    doubts = _doubts(observation)
+    doubts = _doubts(observation) + _blindness(divergence)
     quality = worst([finding.quality for finding in found] + [quality for quality, _ in doubts] or [Quality.OK])
     told = [(finding.quality, finding.reason) for finding in found if finding.quality is not Quality.OK] + doubts
     told.sort(key=lambda one: one[0] is not quality)
@@ -35,7 +38,7 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
 
 def _nothing_measured(observation: Observation) -> Verdict:
     if observation.corruption is not None:
-        return Verdict(Quality.INCONCLUSIVE, (f"{observation.corruption} (a second probe did not show it)",))
+        return Verdict(Quality.INCONCLUSIVE, (f"{observation.corruption} (not confirmed by a second probe)",))
     if not observation.missing:
         return Verdict(Quality.SKIPPED, ("nothing was asked before the run ended",))
     quality, _ = _most(observation.missing)
@@ -46,7 +49,7 @@ def _doubts(observation: Observation) -> list[tuple[Quality, str]]:
     """Reasons besides the limits why the set may not pass."""
     doubts = []
     if observation.corruption is not None:
-        said = f"{observation.corruption} (a second probe did not show it)"
+        said = f"{observation.corruption} (not confirmed by a second probe)"
         doubts.append((Quality.INCONCLUSIVE, said))
     missing = sum(one.weight for one in observation.missing)
     if missing > MAX_MISSING * observation.drawn:
@@ -57,6 +60,15 @@ def _doubts(observation: Observation) -> list[tuple[Quality, str]]:
         said = f"interrupted after {observation.measured} of {observation.drawn} drawn prompts"
         doubts.append((Quality.INCONCLUSIVE, said))
     return doubts
+
+
+def _blindness(divergence: Divergence) -> list[tuple[Quality, str]]:
+    """A bound over positions where hardly any token is shared says nothing, so it cannot clear a node."""
+    blind, all_ = divergence.uninformative_positions, divergence.positions
+    if blind <= MAX_BLIND * all_:
+        return []
+    said = f"at {blind} of {all_} positions the lists share too little for the bound to say much; raise k"
+    return [(Quality.INCONCLUSIVE, said)]
 
 
 def _most(missing: Sequence[Missing]) -> tuple[Quality, int]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from quantwatch.flow.divergence import Divergence, Estimate, Evidence
 from quantwatch.flow.verdict import Finding, Limit, Metric, Quality
 
+LEAST_PROMPTS = 5
+"""A draw with replacement can hold one prompt several times, and equal observations have no spread at all."""
+
 MOST_PROMPTS = 1000
 """More prompts than anybody would ask; a value that close to its limit stays undecided."""
 
@@ -81,22 +84,38 @@ def _critical(
 ) -> tuple[Quality, str]:
     if divergence.evidence is Evidence.CENSUS:
         return Quality.DEGRADED, said
-    if estimate.interval is None:
-        return Quality.INCONCLUSIVE, f"{said}, but {divergence.prompts} prompts are too few for an interval"
+    few, interval = _too_few(estimate, divergence), estimate.interval
+    if few is not None or interval is None:
+        return Quality.INCONCLUSIVE, f"{said}, but {few}"
     near = side.near_end(estimate)
-    level = f"{estimate.interval.level:.0%} interval"
+    level = f"{interval.level:.0%} interval"
     if side.beyond(near, critical):
         return (
             Quality.DEGRADED,
             f"{said}, and so is its whole {level} ({'up to' if side.sign < 0 else 'from'} {near:.4g})",
         )
     said = f"{said}, but its {level} reaches back to {near:.4g}"
+    return Quality.INCONCLUSIVE, f"{said}{_more(estimate, critical, divergence.prompts)}"
+
+
+def _too_few(estimate: Estimate, divergence: Divergence) -> str | None:
+    """Why the draw is too small to prove anything, or None."""
+    if divergence.distinct_prompts < LEAST_PROMPTS:
+        return f"on {divergence.distinct_prompts} different prompts; {LEAST_PROMPTS} are the least for a verdict"
+    if estimate.interval is None:
+        return f"{divergence.prompts} prompts are too few for an interval"
+    return None
+
+
+def _more(estimate: Estimate, critical: float, prompts: int) -> str:
+    """How many prompts would decide, where anybody would ask that many."""
+    assert estimate.interval is not None  # noqa: S101, callers have checked; this is for the type checker
     if not math.isfinite(estimate.interval.high - estimate.interval.low):
-        return Quality.INCONCLUSIVE, said
-    needed = prompts_to_decide(estimate, critical, divergence.prompts)
+        return ""
+    needed = prompts_to_decide(estimate, critical, prompts)
     if needed > MOST_PROMPTS:
-        return Quality.INCONCLUSIVE, f"{said}; it is too close to the limit for more prompts to decide"
-    return Quality.INCONCLUSIVE, f"{said}; about {needed} prompts would decide"
+        return "; it is too close to the limit for more prompts to decide"
+    return f"; about {needed} prompts would decide"
 
 
 def told(value: float, limit: Limit) -> str:

@@ -75,6 +75,7 @@ def measure(pairs: Sequence[Pair], *, scope: Scope, evidence: Evidence) -> Diver
         k=pairs[0].baseline.k,
         evidence=evidence,
         prompts=len(pairs),
+        distinct_prompts=len({pair.baseline.prompt_id for pair in pairs}),
         positions=len(values.kl),
         kl_mean=clustered_mean(values.kl, values.clusters),
         kl_p99=clustered_quantile(values.kl, values.clusters, 0.99),

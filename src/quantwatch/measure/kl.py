@@ -13,6 +13,9 @@ FLOAT32 = 2.0**-24
 FLOAT64 = 2.0**-53
 """Relative rounding of a float64."""
 
+ABSOLUTE = 32.0
+"""Roundings that a log-softmax adds up, besides the one of its result: a nearly certain token prints exactly 0."""
+
 CHUNK = 4096
 """Positions at a time: bounds the (positions, w, w) comparison to tens of MB."""
 
@@ -58,7 +61,8 @@ def bucket(shared: Shared, *, rounding: float = FLOAT32) -> Tensor:
     because it is the sequence's own belongs to I: its probabilities are known, so its cell may stand alone.
 
     r and s are differences of rounded numbers. s is rounded up, and within its rounding r is taken where the tail
-    term is smallest, so rounding loosens the bound and never breaks it. rounding: relative error of the inputs.
+    term is smallest, so rounding loosens the bound and never breaks it. rounding: unit roundoff of the inputs; each may
+    be off by rounding x (its size + ABSOLUTE).
     """
     p = shared.p.exp() * shared.both
     q = shared.q.exp() * shared.both
@@ -70,7 +74,7 @@ def bucket(shared: Shared, *, rounding: float = FLOAT32) -> Tensor:
 
 def _rest(mass: Tensor, logprobs: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
     """Mass outside the shared tokens, and how far rounding can have moved it: each (n,)."""
-    slack = (mass * logprobs.abs()).sum(1) * rounding + mass.shape[1] * FLOAT64
+    slack = (mass * (logprobs.abs() + ABSOLUTE)).sum(1) * rounding + mass.shape[1] * FLOAT64
     return (1.0 - mass.sum(1)).clamp(min=0.0), slack
 
 

@@ -14,6 +14,9 @@ from quantwatch.errors import NodeBusy, OverBudget, ProbeError
 from quantwatch.net import Link
 from quantwatch.probe.node_metrics import Load, read_load
 
+GLANCE_SECONDS = 5.0
+"""How long a look at the node's load may take; it stands before every request."""
+
 
 @dataclass(frozen=True, slots=True)
 class Budget:
@@ -41,7 +44,7 @@ class Budget:
             raise OverBudget(
                 f"scoring {tokens} tokens x {self.in_flight} in flight is over the budget of {self.scored_tokens}",
                 node=node,
-                advice="Use mode one_token, or raise max_scored_tokens if the node has memory to spare",
+                advice="Use mode one_token, or allow more (--max-scored-tokens) if the node has memory to spare",
             )
         if tokens * k * self.in_flight > self.scored_entries:
             raise OverBudget(
@@ -56,7 +59,7 @@ class Budget:
             raise OverBudget(
                 f"a prompt of {tokens} tokens is over the budget of {self.prompt_tokens}",
                 node=node,
-                advice="Use shorter prompts or raise probe.max_prompt_tokens",
+                advice="Use shorter prompts",
             )
 
     def batches(self, lengths: list[int]) -> list[range]:
@@ -72,7 +75,10 @@ class Budget:
 
 
 class Gate:
-    """Lets one request at a time through, and none while the node is busy with its users."""
+    """Lets one request at a time through, and none while the node is busy with its users.
+
+    blind: the node did not tell its load at least once, so probes went out without looking.
+    """
 
     def __init__(self, link: Link, budget: Budget, clock: Clock) -> None:
         self._link = link
@@ -80,7 +86,8 @@ class Gate:
         self._clock = clock
         self._slots = asyncio.Semaphore(budget.in_flight)
         self._looked_at: float | None = None
-        self.load: Load | None = None
+        self._load: Load | None = None
+        self.blind = False
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -102,9 +109,10 @@ class Gate:
     async def _busy(self) -> str | None:
         now = self._clock.monotonic()
         if self._looked_at is None or now - self._looked_at >= self._budget.gate_seconds:
-            self.load = await self._look()
-            self._looked_at = now
-        load = self.load
+            self._load = await self._look()
+            self.blind = self.blind or self._load is None
+            self._looked_at = self._clock.monotonic()
+        load = self._load
         if load is None:
             return None
         if load.waiting > self._budget.max_waiting:
@@ -116,7 +124,7 @@ class Gate:
     async def _look(self) -> Load | None:
         """The node's load; None when it does not tell, which does not close the gate."""
         try:
-            answer = await self._link.get("/metrics")
+            answer = await self._link.glance("/metrics", seconds=GLANCE_SECONDS)
         except ProbeError:
             return None
         return read_load(answer.body) if answer.status == 200 else None

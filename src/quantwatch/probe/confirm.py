@@ -7,7 +7,7 @@ by one request, never by many, and afterwards the node is asked nothing more.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from quantwatch.errors import ReplyCorrupted
+from quantwatch.errors import ProbeError, ReplyCorrupted
 from quantwatch.flow.distribution import Distribution
 
 
@@ -25,11 +25,17 @@ class Sighting:
 
 
 async def sight(ask: Callable[[], Awaitable[Distribution]]) -> Sighting:
-    """Ask, and once more when the answer is corrupted. Raises every other ProbeError."""
+    """Ask, and once more when the answer is corrupted; trouble with the second probe does not wipe out the first sign.
+
+    Raises every other ProbeError of the first probe.
+    """
     first = await _once(ask)
     if first.corruption is None:
         return first
-    second = await _once(ask)
+    try:
+        second = await _once(ask)
+    except ProbeError:
+        return Sighting(first.distribution, first.corruption, confirmed=False)
     if second.corruption is None:
         return Sighting(second.distribution, first.corruption, confirmed=False)
     return Sighting(second.distribution or first.distribution, first.corruption, confirmed=True)

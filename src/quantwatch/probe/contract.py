@@ -21,14 +21,6 @@ class Ask:
     positions: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
-    """A greedy answer. complete: whether the model ended by itself, not at the limit."""
-
-    ids: tuple[int, ...]
-    complete: bool
-
-
 class Prober(Protocol):
     """One server, asked in its own dialect. Every method raises a ProbeError when there is no usable answer.
 
@@ -43,6 +35,11 @@ class Prober(Protocol):
         """How messages call the server."""
         ...
 
+    @property
+    def blind(self) -> bool:
+        """Whether probes went out without knowing the server's load."""
+        ...
+
     async def identify(self) -> Identity:
         """Ask who the server is. Raises Misconfigured when it does not serve the model asked for."""
         ...
@@ -55,7 +52,7 @@ class Prober(Protocol):
         """Token ids of bare text. special: whether the server adds its beginning-of-sequence token."""
         ...
 
-    async def generate(self, ids: Sequence[int], *, limit: int) -> Generation:
+    async def generate(self, ids: Sequence[int], *, limit: int) -> tuple[int, ...]:
         """Continue greedily by at most `limit` tokens."""
         ...
 

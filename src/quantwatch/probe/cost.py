@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from quantwatch.flow.prompt import ProbeMode
 
+CANARY_TOKENS = 32
+"""Tokens of the short free answer with which a task set begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cost:

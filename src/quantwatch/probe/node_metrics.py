@@ -1,29 +1,26 @@
 """What a vLLM node's own /metrics page tells us: its load and when its process started."""
 
+import math
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
 
 WAITING = "vllm:num_requests_waiting"
-RUNNING = "vllm:num_requests_running"
 KV_USAGE = frozenset({"vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"})
 STARTED = "process_start_time_seconds"
-CORRUPTED = "vllm:corrupted_requests"
-_WANTED = ("vllm:num_requests_", "vllm:kv_cache_usage", "vllm:gpu_cache_usage", "vllm:corrupted_requests", STARTED)
+_WANTED = ("vllm:num_requests_waiting", "vllm:kv_cache_usage", "vllm:gpu_cache_usage", STARTED)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A node's load: requests running and waiting, share of the KV cache in use (the fullest engine's).
+    """A node's load: requests waiting, share of the KV cache in use (the fullest engine's).
 
-    started: process start in seconds since 1970. corrupted: requests with NaN logits that the server counted itself.
+    started: process start in seconds since 1970.
     """
 
-    running: float = 0.0
     waiting: float = 0.0
     kv_usage: float = 0.0
     started: float | None = None
-    corrupted: float | None = None
 
 
 def read_load(body: bytes) -> Load | None:
@@ -38,11 +35,9 @@ def read_load(body: bytes) -> Load | None:
     if WAITING not in values and STARTED not in values:
         return None
     return Load(
-        running=sum(values.get(RUNNING, [])),
         waiting=sum(values.get(WAITING, [])),
         kv_usage=max((v for name in KV_USAGE for v in values.get(name, [])), default=0.0),
-        started=next(iter(values.get(STARTED, [])), None),
-        corrupted=sum(values[CORRUPTED]) if CORRUPTED in values else None,
+        started=next((value for value in values.get(STARTED, []) if math.isfinite(value)), None),
     )
 
 

@@ -4,6 +4,7 @@ What each fault means is the table of the measurement design, section 4: a value
 corruption, a field that is absent or of another shape is an invalid measurement.
 """
 
+import re
 from array import array
 from dataclasses import dataclass
 
@@ -13,17 +14,18 @@ from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.probe.rows import Columns, RowInvalid
 from quantwatch.probe.wire import NOT_AN_ID, TOKEN_ID_PREFIX, Choice, Completion, Entry, NotACompletion, decode
 
+TOKEN_ID = re.compile(rf"{TOKEN_ID_PREFIX}(-?[0-9]{{1,18}})")
+
 SAME_SERVER_KIND = "Probe the node's own address, not a gateway, and check that both servers are vLLM 0.10 or newer"
 TEXT_KEYS = "Tokens must be named by id; a proxy or an old server names them by text, which loses entries"
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a reply is held against; vocabulary and raw_proven as in Columns."""
+    """What a reply is held against; raw_proven as in Columns."""
 
     node: str
     k: int
-    vocabulary: int | None = None
     raw_proven: bool = True
 
     def invalid(self, reason: str, advice: str = SAME_SERVER_KIND) -> ReplyInvalid:
@@ -62,7 +64,7 @@ def prompt_scoring(choice: Choice, sequence: GoldenSequence, asked: Asked, *, se
         raise asked.invalid("no prompt_logprobs in the reply")
     if len(rows) != len(sequence.ids):
         raise asked.invalid(f"{len(rows)} positions for {len(sequence.ids)} prompt tokens")
-    columns = Columns(asked.k, asked.vocabulary, asked.raw_proven)
+    columns = Columns(asked.k, asked.raw_proven)
     for position in range(1, len(rows)):
         _add_scored(columns, rows[position], sequence.ids[position], position, asked)
     return _distribution(columns, sequence, ProbeMode.PROMPT_SCORING, range(1, len(rows)), seconds)
@@ -92,7 +94,7 @@ def one_token(
     seconds: float,
 ) -> Distribution:
     """Read the first generated token's list after each prefix sequence.ids[:position]."""
-    columns = Columns(asked.k, asked.vocabulary, asked.raw_proven)
+    columns = Columns(asked.k, asked.raw_proven)
     for choice, position in zip(choices, positions, strict=True):
         _check_echo(choice, sequence.ids[:position], asked)
         own_id = sequence.ids[position] if position < len(sequence.ids) else None
@@ -118,10 +120,9 @@ def _add_generated(columns: Columns, row: dict[str, float], own_id: int | None, 
 
 
 def _token_id(key: str) -> int:
-    digits = key.removeprefix(TOKEN_ID_PREFIX)
-    if not key.startswith(TOKEN_ID_PREFIX) or not digits.lstrip("-").isdecimal():
-        return NOT_AN_ID
-    return int(digits)
+    """The id that a key names, or NOT_AN_ID for text and for what no id can be."""
+    match = TOKEN_ID.fullmatch(key)
+    return int(match[1]) if match else NOT_AN_ID
 
 
 def _refuse_text(ids: list[int], position: int, asked: Asked) -> None:

@@ -16,8 +16,10 @@ SENTINEL = -9998.0
 """Servers write -9999 or -3.4e38 where they have no finite number."""
 
 FLAT = 1e-3
-FLAT_UNDER = -5.0
-"""A row whose values differ by less than FLAT and lie under FLAT_UNDER is near -ln V: nobody's distribution."""
+FLAT_UNDER = -9.0
+FLAT_FROM = 5
+"""At least FLAT_FROM values within FLAT of each other and all under FLAT_UNDER are a row near -ln V (-10.4 at 32,000
+tokens): nobody's distribution. Fewer may be an honest tie of 16-bit logits."""
 
 
 MAX_VOCABULARY = 2**31
@@ -32,12 +34,11 @@ class RowInvalid(ValueError):
 class Columns:
     """Columns of a Distribution as they fill up; see flow.Distribution for the meaning of each.
 
-    vocabulary: ids must be under it, where it is known. raw_proven: whether the server is known to answer raw
-    log-probabilities; only then a sentinel in the top k proves corruption.
+    raw_proven: whether the server is known to answer raw log-probabilities; only then a sentinel in the top k proves
+    corruption.
     """
 
     k: int
-    vocabulary: int | None = None
     raw_proven: bool = True
     ids: "array[int]" = field(default_factory=lambda: array("q"))
     logprobs: "array[float]" = field(default_factory=lambda: array("d"))
@@ -86,7 +87,7 @@ class Columns:
         if lowest_rank == 0:
             return MarkKind.RANK_ZERO, "a token of rank 0, which only NaN produces"
         low, high = min(ids), max(ids)
-        if low < 0 or high >= (self.vocabulary or MAX_VOCABULARY):
+        if low < 0 or high >= MAX_VOCABULARY:
             return MarkKind.ID_OUT_OF_RANGE, f"token id {low if low < 0 else high}"
         top = values[: self.k]
         least, most = min(top), max(top)
@@ -95,7 +96,7 @@ class Columns:
                 said = f"{least:g} within the top {self.k}, and the server is not known to answer raw values"
                 raise RowInvalid(said)
             return MarkKind.SENTINEL, f"{least:g} within the top {self.k}"
-        if most - least < FLAT and most < FLAT_UNDER:
+        if len(top) >= FLAT_FROM and most - least < FLAT and most < FLAT_UNDER:
             return MarkKind.UNIFORM, f"the top {self.k} all near {most:.3f}"
         return None
 

@@ -14,8 +14,8 @@ class Strikes:
 
     def failed(self, error: ProbeError) -> bool:
         """Note a failure; True when it was one too many."""
-        if isinstance(error, NodeUnreachable | NodeTimeout | NodeFailed):
-            self.count += 1
+        counts = isinstance(error, NodeUnreachable | NodeTimeout | NodeFailed)
+        self.count = self.count + 1 if counts else 0
         return self.count >= self.allowed
 
     def answered(self) -> None:

@@ -1,7 +1,6 @@
 """vLLM's dialect: which fields are sent, which paths are asked. Verified against vLLM 0.32 (tests/data, lab)."""
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.net import Answer, Link
 from quantwatch.probe import reply
 from quantwatch.probe.budget import Budget, Gate
-from quantwatch.probe.contract import Ask, Generation
+from quantwatch.probe.contract import Ask
 from quantwatch.probe.node_metrics import read_load
 from quantwatch.probe.refusal import refuse
 
@@ -49,6 +48,11 @@ class VllmProber:
         """How messages call the server."""
         return self._link.name
 
+    @property
+    def blind(self) -> bool:
+        """Whether probes went out without knowing the node's load."""
+        return self._gate.blind
+
     async def identify(self) -> Identity:
         """Ask for model card, version and process start; settles the model name for all later requests."""
         card = self._chosen(_json(await self._get("/v1/models"), self.name))
@@ -75,7 +79,7 @@ class VllmProber:
         """Token ids of bare text."""
         return await self._tokenize({"prompt": text, "add_special_tokens": special})
 
-    async def generate(self, ids: Sequence[int], *, limit: int) -> Generation:
+    async def generate(self, ids: Sequence[int], *, limit: int) -> tuple[int, ...]:
         """Continue greedily by at most `limit` tokens; corrupted when an id cannot exist."""
         self._budget.check_prompt(len(ids) + limit, node=self.name)
         answer = await self._complete({"prompt": list(ids), "max_tokens": limit})
@@ -84,7 +88,7 @@ class VllmProber:
             raise self._asked(0).invalid("the reply does not name the generated token ids")
         if min(choice.token_ids, default=0) < 0:
             raise ReplyCorrupted("a generated token id is negative", node=self.name, advice="Check the node's kernels")
-        return Generation(tuple(choice.token_ids), complete=choice.finish_reason != "length")
+        return tuple(choice.token_ids)
 
     async def distribution(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
         """Top-k log-probabilities at the sequence's positions, in the mode asked for."""
@@ -103,13 +107,13 @@ class VllmProber:
     async def _first_tokens(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
         lengths = list(ask.positions)
         self._budget.check_prompt(max(lengths), node=self.name)
-        asked, choices, started = self._asked(ask.k), [], time.perf_counter()
+        asked, choices, seconds = self._asked(ask.k), [], 0.0
         for batch in self._budget.batches(lengths):
             prefixes = [list(sequence.ids[: lengths[i]]) for i in batch]
             body = {"prompt": prefixes, "max_tokens": 1, "logprobs": ask.k, "return_tokens_as_token_ids": True}
             answer = await self._complete(body)
             choices += reply.read(answer.body, asked, choices=len(prefixes))
-        seconds = time.perf_counter() - started
+            seconds += answer.seconds
         return reply.one_token(choices, sequence, lengths, asked, mode=ask.mode, seconds=seconds)
 
     async def _complete(self, body: Mapping[str, Any]) -> Answer:
@@ -150,7 +154,9 @@ class VllmProber:
         return load.started if load is not None else None
 
     def _chosen(self, models: dict[str, Any]) -> dict[str, Any]:
-        cards = [c for c in models.get("data") or [] if isinstance(c, dict) and isinstance(c.get("id"), str)]
+        listed = models.get("data")
+        rows = listed if isinstance(listed, list) else []
+        cards = [card for card in rows if isinstance(card, dict) and isinstance(card.get("id"), str)]
         names = [card["id"] for card in cards]
         if self._model is not None:
             found = next((card for card in cards if card["id"] == self._model), None)

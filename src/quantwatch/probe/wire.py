@@ -35,7 +35,6 @@ class Choice(msgspec.Struct, gc=False):
     """One answer; `index` is the only link to its prompt."""
 
     index: int
-    finish_reason: str | None = None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
     prompt_logprobs: list[dict[int, Entry] | None] | None = None
@@ -46,7 +45,6 @@ class Completion(msgspec.Struct, gc=False):
     """The whole reply."""
 
     choices: list[Choice]
-    system_fingerprint: str | None = None
 
 
 class NotACompletion(Exception):
@@ -74,11 +72,7 @@ def _loads(body: bytes) -> Any:
 def _tolerant(raw: Any) -> Completion:
     if not isinstance(raw, dict) or not isinstance(raw.get("choices"), list):
         raise NotACompletion("the reply has no list of choices")
-    fingerprint = raw.get("system_fingerprint")
-    return Completion(
-        choices=[_choice(choice) for choice in raw["choices"]],
-        system_fingerprint=fingerprint if isinstance(fingerprint, str) else None,
-    )
+    return Completion([_choice(choice) for choice in raw["choices"]])
 
 
 def _choice(raw: Any) -> Choice:
@@ -86,7 +80,6 @@ def _choice(raw: Any) -> Choice:
         raise NotACompletion("a choice has no index")
     return Choice(
         index=raw["index"],
-        finish_reason=str(raw.get("finish_reason")),
         token_ids=_ids(raw.get("token_ids")),
         prompt_token_ids=_ids(raw.get("prompt_token_ids")),
         prompt_logprobs=_prompt_rows(raw.get("prompt_logprobs")),
