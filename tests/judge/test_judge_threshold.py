@@ -309,3 +309,9 @@ def test_a_few_prompts_drawn_again_and_again_prove_nothing(distinct: int, qualit
 def test_a_census_of_few_sequences_is_judged_all_the_same() -> None:
     found = held(Metric.KL_MEAN, 0.9, Limit(0.01, 0.05), evidence=Evidence.CENSUS, prompts=1, distinct=1)
     assert found.quality is Quality.DEGRADED
+
+
+def test_a_tail_over_its_limit_without_an_interval_is_inconclusive() -> None:
+    found = held(Metric.KL_P99, 0.9, Limit(0.2, 0.6), prompts=24)
+    assert found.quality is Quality.INCONCLUSIVE
+    assert found.reason.endswith("but 24 prompts are too few for an interval")
