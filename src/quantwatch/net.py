@@ -18,6 +18,8 @@ from quantwatch.errors import Misconfigured, NodeFailed, NodeTimeout, NodeUnreac
 
 MEBIBYTE = 1024 * 1024
 
+stamina.instrumentation.set_on_retry_hooks([])  # what went wrong is told once, by the error that ends the tries
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

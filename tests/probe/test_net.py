@@ -226,3 +226,11 @@ async def test_a_header_that_cannot_be_sent_is_not_repeated_in_the_message() -> 
             await node.get("/")
 
     assert "sk-hidden" not in str(caught.value)
+
+
+async def test_tries_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    async with real("http://127.0.0.1:9") as node:
+        with pytest.raises(NodeUnreachable):
+            await node.get("/")
+
+    assert caplog.records == []

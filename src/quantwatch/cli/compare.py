@@ -149,6 +149,7 @@ def _compare(
             if not gathered:
                 raise typer.Abort from None
         except Exception as exc:
+            # One of the few broad handlers: hours of measuring are not lost to one fault, raised after the report.
             if not gathered:
                 raise
             crash = exc
