@@ -197,6 +197,16 @@ def test_a_flat_but_likely_row_is_no_corruption(value: float) -> None:
     assert marks(damaged(flatten)) == []
 
 
+def test_a_sampled_token_beyond_rank_k_is_the_added_one_when_the_own_token_is_not() -> None:
+    """A server that does not sample greedily puts the sampled token before the top k; the own one stays among them."""
+    columns = Columns(k=2)
+    columns.add([7, 5, 6], [-4.0, -0.5, -1.5], 2)
+
+    assert list(columns.ids) == [5, 6, 7]
+    assert list(columns.floor) == [-1.5]
+    assert list(columns.actual) == [-1.5]
+
+
 def test_a_short_flat_row_is_no_corruption() -> None:
     columns = Columns(k=1)
     columns.add([5], [-10.8], -1)

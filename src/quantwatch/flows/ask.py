@@ -109,7 +109,8 @@ class Server:
             return replace(missing, quality=self._doubt)
         if hopeless(error) or self.strikes.failed(error):
             self.misconfigured = hopeless(error)
-            self.stopped = replace(missing, reason=f"{missing.reason} (and then asked nothing more)")
+            said = missing.reason if self.misconfigured else f"{missing.reason} (left alone after repeated failures)"
+            self.stopped = replace(missing, reason=said)
         return missing
 
     def signs(self) -> tuple[str | None, bool, Missing | None]:

@@ -111,11 +111,13 @@ class Columns:
 def _extra_last(ids: list[int], values: list[float], own: int) -> tuple[list[int], list[float], int]:
     """Move the token that the server added to the top k to the end: the sequence's own, or else the sampled one.
 
-    Returns where the own token stands then. Servers put the added token first.
+    Returns where the own token stands then. Servers put the added token first. An own token that is more probable than
+    another listed one belongs to the top k itself, and then it is the first that was added.
     """
-    at = max(own, 0)
+    at = own if own >= 0 and values[own] <= min(values) else 0
     moved_ids = [*ids[:at], *ids[at + 1 :], ids[at]]
-    return moved_ids, [*values[:at], *values[at + 1 :], values[at]], len(ids) - 1 if own >= 0 else own
+    moved = [*values[:at], *values[at + 1 :], values[at]]
+    return moved_ids, moved, len(ids) - 1 if own == at else own - (own > at)
 
 
 def _check_sum(values: list[float]) -> None:
