@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from quantwatch.errors import InputError
+from quantwatch.record.files import write_whole
 
 STANDARD_OUTPUT = Path("-")
 
@@ -31,12 +32,9 @@ def write_json(content: dict[str, Any], path: Path) -> None:
     if path == STANDARD_OUTPUT:
         sys.stdout.write(whole.decode())
         return
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        part.write_bytes(whole)
-        part.replace(path)
+        write_whole(path, whole)
     except OSError as exc:
-        part.unlink(missing_ok=True)
         raise InputError(f"{path}: cannot be written: {exc.strerror}") from exc
 
 

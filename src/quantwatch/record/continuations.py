@@ -7,11 +7,11 @@ anew; losing the folder costs time, never correctness, since both servers always
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from quantwatch.flow.identity import Identity
+from quantwatch.record.files import write_whole
 
 FORMAT = 1
 
@@ -40,15 +40,9 @@ class Continuations:
     def put(self, prompt: Sequence[int], limit: int, continuation: Sequence[int]) -> None:
         """Store an answer whole or not at all. A full or read-only disk is no reason to stop measuring."""
         content = json.dumps({"prompt": list(prompt), "continuation": list(continuation)})
-        place = self._path(prompt, limit)
-        part = place.with_suffix(f".{os.getpid()}.part")
-        try:
+        with contextlib.suppress(OSError):
             self._folder.mkdir(parents=True, exist_ok=True)
-            part.write_text(content, encoding="utf-8")
-            part.replace(place)
-        except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
+            write_whole(self._path(prompt, limit), content.encode())
 
     def _path(self, prompt: Sequence[int], limit: int) -> Path:
         key = hashlib.sha256(json.dumps([list(prompt), limit]).encode()).hexdigest()[:32]
