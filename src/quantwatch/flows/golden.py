@@ -25,16 +25,21 @@ class GoldenMaker:
     async def _continuation(self, prompt: Prompt, ids: tuple[int, ...]) -> tuple[int, ...]:
         if prompt.continuation is not None:
             given = await self._baseline.tokenize_text(prompt.continuation, special=False)
-            return given[: self._limit]
+            return self._sound(prompt, given[: self._limit])
         kept = self._kept.get(ids, self._limit)
         if kept is not None and self._fault(kept) is None:
             return kept
-        answer = await self._baseline.generate(ids, limit=self._limit)
-        fault = self._fault(answer)
-        if fault is not None:
-            raise ReplyInvalid(f"{prompt.id}: the baseline's own answer {fault}", node=self._baseline.name)
+        answer = self._sound(prompt, await self._baseline.generate(ids, limit=self._limit))
         self._kept.put(ids, self._limit, answer)
         return answer
+
+    def _sound(self, prompt: Prompt, continuation: tuple[int, ...]) -> tuple[int, ...]:
+        """The continuation itself. Raises ReplyInvalid when it cannot be what both sides score."""
+        fault = self._fault(continuation)
+        if fault is not None:
+            whose = "the baseline's own answer" if prompt.continuation is None else "the given continuation"
+            raise ReplyInvalid(f"{prompt.id}: {whose} {fault}", node=self._baseline.name)
+        return continuation
 
     def _fault(self, answer: tuple[int, ...]) -> str | None:
         """Why an answer cannot be what both sides score; such an answer is never kept."""
