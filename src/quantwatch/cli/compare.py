@@ -1,7 +1,6 @@
 """`quantwatch compare`: hold nodes against a baseline here and now, without a configuration file."""
 
 import asyncio
-import re
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from quantwatch.cli.exit_codes import exit_code
 from quantwatch.cli.output import STANDARD_OUTPUT, Terminal, refuse_unwritable, write_json
 from quantwatch.cli.tables import show
 from quantwatch.clock import SystemClock
-from quantwatch.config.schema import LimitSettings, ProbeSettings, Scheme, limits_for
-from quantwatch.config.secrets import secret_ref
+from quantwatch.config.schema import ProbeSettings, Scheme, limits_for
+from quantwatch.config.secrets import secret_ref, without_userinfo
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.net import Endpoint, base_url
@@ -223,7 +222,7 @@ def _plan(
         raise InputError(f"--positions {positions}: continuation or all is wanted")
     return Plan(
         sets=sets,
-        limits=limits_for(scheme, LimitSettings()),
+        limits=limits_for(scheme),
         k=k,
         seed=seed,
         scope=Scope(positions),
@@ -241,7 +240,7 @@ def _server(given: str, model: str | None, api_key: str | None, ca_file: str | N
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         usable = False
-    shown = re.sub(r"//[^/@]*@", "//...@", url)
+    shown = without_userinfo(url)
     if not usable:
         raise InputError(f"{shown}: no usable URL; http://HOST:PORT is wanted")
     if "@" in parts.netloc:

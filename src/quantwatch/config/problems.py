@@ -1,7 +1,6 @@
 """Validation errors -> problems that name file, line, key, what was found, what is allowed, the nearest valid key."""
 
 import difflib
-import re
 import types
 import typing
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from quantwatch.config.secrets import SECRET_NAME
+from quantwatch.config.secrets import SECRET_NAME, without_userinfo
 from quantwatch.config.source import Path_, Source, dotted
 from quantwatch.errors import ConfigError, Problem
 
@@ -76,7 +75,7 @@ def _shown(value: Any, path: Path_) -> str:
         return HIDDEN
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
-    text = re.sub(r"//[^/@]*@", "//...@", repr(value))
+    text = without_userinfo(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
 
 

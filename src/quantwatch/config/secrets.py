@@ -15,6 +15,11 @@ SECRET_NAME = re.compile("key|secret|token|authorization|password|cookie", re.IG
 """Names that mark what stands behind them as secret."""
 
 
+def without_userinfo(text: str) -> str:
+    """A text for messages, with name and password taken out of its URLs."""
+    return re.sub(r"//[^/@]*@", "//...@", text)
+
+
 @dataclass(frozen=True, slots=True)
 class SecretRef:
     """Where a secret lies."""

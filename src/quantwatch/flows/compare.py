@@ -30,6 +30,7 @@ class Comparison:
         self.done = 0
         self._cache = cache
         self._tell = tell
+        self._maker: GoldenMaker | None = None
 
     async def run(self) -> None:
         """Gather everything the plan asks for; what cannot be had is recorded, never raised."""
@@ -45,6 +46,9 @@ class Comparison:
         self._tell(Progress(0, self.plan.steps, "handshake"))
         servers = [self.baseline, *(run.server for run in self.nodes)]
         await asyncio.gather(*(server.greet(self.plan.k) for server in servers))
+        if self.baseline.introduction is not None:
+            kept = Continuations(self._cache, self.baseline.introduction.identity)
+            self._maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
         for run in self.nodes:
             run.obstacle = self._obstacle(run.server)
         compared = [self.baseline, *(run.server for run in self.nodes if run.why_not is None)]
@@ -72,13 +76,11 @@ class Comparison:
             await self._ask_all(sequence, asked, index)
 
     async def _sequence(self, item: Prompt | GoldenSequence, prompt_id: str) -> GoldenSequence | Missing:
-        introduction = self.baseline.introduction
+        maker = self._maker
         if self.baseline.confirmed:
             return Missing(prompt_id, Quality.INVALID, f"{self.baseline.corruption}: repair the baseline first")
-        if self.baseline.stopped is not None or introduction is None:
+        if self.baseline.stopped is not None or maker is None:
             return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "the baseline did not introduce itself")
-        kept = Continuations(self._cache, introduction.identity)
-        maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
         return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item), clears=False)
 
     async def _ask_all(self, sequence: GoldenSequence, asked: list[NodeRun], index: int) -> None:
@@ -91,7 +93,8 @@ class Comparison:
             if broken(baseline):
                 run.server.forgive(before)
             run.sets[index].take(sequence.prompt_id, baseline, answer)
-            await self._canary(run, run.sets[index], sequence)
+        await asyncio.gather(*(self._canary(run, run.sets[index], sequence) for run in asked))
+        for run, before in zip(asked, signs, strict=True):
             run.sets[index].note_corruption(run.server, before[0])
 
     async def _canary(self, run: NodeRun, gathered: SetRun, sequence: GoldenSequence) -> None:

@@ -4,7 +4,7 @@ from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Quality, worst
 from quantwatch.flows.compare import Comparison
 from quantwatch.flows.gather import NodeRun, SetRun
-from quantwatch.judge.conclude import conclude
+from quantwatch.judge.conclude import conclude, seen_once, seen_twice
 from quantwatch.measure.compare import measure
 
 BLIND = "its /metrics could not be read, so probes were sent without looking at its load"
@@ -42,13 +42,13 @@ def _target(run: NodeRun, comparison: Comparison) -> TargetReport:
 def _own_quality(run: NodeRun) -> tuple[Quality, str] | None:
     """What was found about the node as a whole, apart from any task set."""
     if run.server.confirmed:
-        return Quality.CORRUPTED, f"{run.server.corruption} (seen twice)"
+        return Quality.CORRUPTED, seen_twice(run.server.corruption)
     if run.obstacle is not None:
         return run.obstacle.quality, run.obstacle.reason
     if run.server.introduction is None and run.server.stopped is not None:
         return run.server.stopped.quality, run.server.stopped.reason
     if run.server.corruption is not None and not any(gathered.corruption for gathered in run.sets):
-        return Quality.INCONCLUSIVE, f"{run.server.corruption} (not confirmed by a second probe)"
+        return Quality.INCONCLUSIVE, seen_once(run.server.corruption)
     return None
 
 

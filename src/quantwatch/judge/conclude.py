@@ -22,7 +22,7 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
     of the draw is missing, while a clean bill does not.
     """
     if observation.confirmed:
-        return Verdict(Quality.CORRUPTED, (f"{observation.corruption} (seen twice)",))
+        return Verdict(Quality.CORRUPTED, (seen_twice(observation.corruption),))
     if observation.obstacle is not None:
         return Verdict(observation.obstacle.quality, (observation.obstacle.reason,))
     if divergence is None:
@@ -36,26 +36,35 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
     return Verdict(quality, reasons or ("all numbers are within their limits",), found)
 
 
+def seen_twice(sign: str | None) -> str:
+    """The sentence for a sign of broken numbers that a second probe confirmed."""
+    return f"{sign} (seen twice)"
+
+
+def seen_once(sign: str) -> str:
+    """The sentence for a sign of broken numbers that stands alone."""
+    return f"{sign} (not confirmed by a second probe)"
+
+
 def _nothing_measured(observation: Observation) -> Verdict:
     if observation.corruption is not None:
-        return Verdict(Quality.INCONCLUSIVE, (f"{observation.corruption} (not confirmed by a second probe)",))
+        return Verdict(Quality.INCONCLUSIVE, (seen_once(observation.corruption),))
     if not observation.missing:
         return Verdict(Quality.SKIPPED, ("nothing was asked before the run ended",))
-    quality, _ = _most(observation.missing)
-    return Verdict(quality, tuple(summary(observation.missing)))
+    return Verdict(_most(observation.missing), tuple(summary(observation.missing)))
 
 
 def _doubts(observation: Observation) -> list[tuple[Quality, str]]:
     """Reasons besides the limits why the set may not pass."""
     doubts = []
     if observation.corruption is not None:
-        said = f"{observation.corruption} (not confirmed by a second probe)"
-        doubts.append((Quality.INCONCLUSIVE, said))
+        doubts.append((Quality.INCONCLUSIVE, seen_once(observation.corruption)))
     missing = sum(one.weight for one in observation.missing)
     if missing > MAX_MISSING * observation.drawn:
-        quality, _ = _most(observation.missing)
         told = "; ".join(summary(observation.missing))
-        doubts.append((quality, f"{missing} of {observation.drawn} drawn prompts are missing: {told}"))
+        doubts.append(
+            (_most(observation.missing), f"{missing} of {observation.drawn} drawn prompts are missing: {told}")
+        )
     if observation.interrupted:
         said = f"interrupted after {observation.measured} of {observation.drawn} drawn prompts"
         doubts.append((Quality.INCONCLUSIVE, said))
@@ -71,12 +80,12 @@ def _blindness(divergence: Divergence) -> list[tuple[Quality, str]]:
     return [(Quality.INCONCLUSIVE, said)]
 
 
-def _most(missing: Sequence[Missing]) -> tuple[Quality, int]:
+def _most(missing: Sequence[Missing]) -> Quality:
     """The kind of trouble that took most draws."""
     counts: Counter[Quality] = Counter()
     for one in missing:
         counts[one.quality] += one.weight
-    return counts.most_common(1)[0]
+    return counts.most_common(1)[0][0]
 
 
 def summary(missing: Sequence[Missing], *, most: int = 3) -> list[str]:
