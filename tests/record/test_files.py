@@ -34,6 +34,17 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
+def test_an_open_end_is_written_to_by_its_device_name() -> None:
+    """What /dev/stdout is, when standard output is a pipe: a name that leads to no path."""
+    out, into = os.pipe()
+
+    write_whole(Path(f"/dev/fd/{into}"), b"through")
+
+    os.close(into)
+    with open(out, "rb") as end:
+        assert end.read() == b"through"
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "link"
     target.write_bytes(b"old")

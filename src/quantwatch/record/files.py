@@ -10,10 +10,10 @@ def write_whole(path: Path, content: bytes) -> None:
 
     What is no regular file, a device or a pipe, is written to as it is: a new file must not take its place.
     """
-    place = path.resolve()
-    if place.exists() and not place.is_file():
-        place.write_bytes(content)
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
         return
+    place = path.resolve()
     part = place.with_name(f".{place.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)
