@@ -4,10 +4,15 @@ QuantwatchError
 ├── InputError            the user's files or arguments are at fault: exit code 3
 │   ├── ConfigError       carries every problem of a file at once
 │   └── PromptError       a golden prompt file or a sequences file
+├── StoreError            the store cannot be read or written; nothing acts until it can
+├── GatewayError          a call to the gateway did not do what was asked
+│   ├── GatewayUnavailable  no answer, or one that asks to come again: tried again with the same decision id
+│   └── GatewayRefused      it said no; asking again cannot help
 └── ProbeError            one request gave no usable answer; says whose fault and whether asking again can help
     ├── NodeUnreachable   the request never completed: unknown
     ├── NodeTimeout       no answer in time: unknown
     ├── NodeFailed        5xx, or a reply cut short or over the size limit: unknown
+    ├── NodeRestarted     another process answers than at the beginning of the run: unknown
     ├── NodeBusy          429, 503 or the load gate: skipped
     ├── Misconfigured     401, 403, 404, wrong model: a person has to act
     ├── OverCap           the server allows fewer logprobs than asked for; asked again with fewer
@@ -54,6 +59,22 @@ class PromptError(InputError):
     """A golden prompt file or a sequences file that cannot be used."""
 
 
+class StoreError(QuantwatchError):
+    """The store cannot be read or written; the message says why and what to do."""
+
+
+class GatewayError(QuantwatchError):
+    """A call to the gateway did not do what was asked."""
+
+
+class GatewayUnavailable(GatewayError):
+    """No answer, or one that asks to come again later; the same call may be sent again."""
+
+
+class GatewayRefused(GatewayError):
+    """The gateway said no; sending the same call again cannot help."""
+
+
 class ProbeError(QuantwatchError):
     """One request gave no usable answer.
 
@@ -82,6 +103,10 @@ class NodeTimeout(ProbeError):
 
 class NodeFailed(ProbeError):
     """The server answered with 5xx, broke off, or sent more than the size limit."""
+
+
+class NodeRestarted(ProbeError):
+    """The server's process restarted while it was probed; nothing more is sent to it in this run."""
 
 
 class NodeBusy(ProbeError):

@@ -5,9 +5,11 @@ Redirects and environment proxies are off: a probe goes to the address that was 
 
 import asyncio
 import contextlib
+import functools
+import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,13 +25,17 @@ stamina.instrumentation.set_on_retry_hooks([])  # what went wrong is told once, 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long and how much: seconds for connecting and for the whole exchange, bytes of a reply, tries."""
+    """How long and how much: seconds for connecting and for the whole exchange, bytes of a reply, tries.
+
+    kept_connections: how many are kept open between requests; more than that are opened anew each time.
+    """
 
     connect_seconds: float = 5.0
     total_seconds: float = 120.0
     response_bytes: int = 64 * MEBIBYTE
     attempts: int = 3
     retry_wait_seconds: float = 0.5
+    kept_connections: int = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +52,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete reply of any status."""
+    """A complete reply of any status. retry_after: that header as it stands, None without one."""
 
     status: int
     body: bytes
     seconds: float
+    retry_after: str | None = None
+
+
+Heard = Callable[[float, str | None], None]
 
 
 def base_url(url: str) -> str:
@@ -59,12 +69,21 @@ def base_url(url: str) -> str:
 
 
 class Link:
-    """HTTP to one server. Use as an async context manager; transport is injected in tests."""
+    """HTTP to one server. Use as an async context manager; transport is injected in tests.
+
+    heard: hears of every exchange its seconds and, in one word, what went wrong.
+    """
 
     def __init__(
-        self, endpoint: Endpoint, limits: Limits | None = None, *, transport: httpx.AsyncBaseTransport | None = None
+        self,
+        endpoint: Endpoint,
+        limits: Limits | None = None,
+        *,
+        transport: httpx.AsyncBaseTransport | None = None,
+        heard: Heard = lambda _, __: None,
     ) -> None:
         self.endpoint = endpoint
+        self._heard = heard
         self.url = base_url(endpoint.url)
         self._limits = limits or Limits()
         self._client = httpx.AsyncClient(
@@ -72,6 +91,7 @@ class Link:
             timeout=httpx.Timeout(self._limits.total_seconds, connect=self._limits.connect_seconds),
             follow_redirects=False,
             trust_env=False,
+            limits=httpx.Limits(max_connections=100, max_keepalive_connections=self._limits.kept_connections),
             transport=transport,
             verify=_tls(endpoint),
         )
@@ -89,19 +109,38 @@ class Link:
 
     async def get(self, path: str) -> Answer:
         """GET a path under the server's root. Raises a ProbeError when no complete reply came."""
-        return await self._ask("GET", path, None)
+        return await self._ask("GET", path)
 
-    async def glance(self, path: str, *, seconds: float) -> Answer:
-        """GET a path once, waiting no longer than that. Raises a ProbeError when no complete reply came."""
+    async def glance(self, path: str, *, seconds: float, last: bool = False) -> Answer:
+        """GET a path once, waiting no longer than that. Raises a ProbeError when no complete reply came.
+
+        last: close the connection afterwards, so that the next request goes the whole way anew.
+        """
+        headers = {"Connection": "close"} if last else None
         with _mapped(self.name, self._limits):
             async with asyncio.timeout(min(seconds, self._limits.total_seconds)):
-                return await self._once("GET", path, None)
+                return await self._once("GET", self.url + path, headers=headers)
 
-    async def post(self, path: str, body: Mapping[str, Any]) -> Answer:
+    async def post(self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None) -> Answer:
         """POST JSON to a path under the server's root. Raises a ProbeError when no complete reply came."""
-        return await self._ask("POST", path, body)
+        return await self._ask("POST", path, json=body, headers=headers)
 
-    async def _ask(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+    async def send(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """POST bytes to exactly the endpoint's URL, once.
+
+        Raises a ProbeError when no complete reply came; after any but NodeUnreachable the bytes may have arrived.
+        """
+        return await self._once("POST", self.endpoint.url, content=body, headers=headers)
+
+    async def ask(self, query: Mapping[str, str]) -> Answer:
+        """GET exactly the endpoint's URL, once, the query added to its own. Raises a ProbeError without a reply."""
+        return await self._once("GET", self.endpoint.url, query=query)
+
+    async def delete(self, path: str) -> Answer:
+        """DELETE a path under the server's root. Raises a ProbeError when no complete reply came."""
+        return await self._ask("DELETE", path)
+
+    async def _ask(self, method: str, path: str, **request: Any) -> Answer:
         limits = self._limits
         async for attempt in stamina.retry_context(
             on=_worth_another_try,
@@ -112,17 +151,32 @@ class Link:
             wait_jitter=limits.retry_wait_seconds,
         ):
             with attempt:
-                return await self._once(method, path, body)
+                return await self._once(method, self.url + path, **request)
         raise AssertionError("a retry loop returns or raises")  # pragma: no cover
 
-    async def _once(self, method: str, path: str, body: Mapping[str, Any] | None) -> Answer:
+    async def _once(self, method: str, url: str, **request: Any) -> Answer:
+        """One exchange, of which whoever listens hears how long it took and what went wrong."""
+        started = time.perf_counter()
+        try:
+            answer = await self._exchange(method, url, **request)
+        except ProbeError as exc:
+            self._heard(time.perf_counter() - started, _kind(exc))
+            raise
+        self._heard(answer.seconds, None if answer.status < 400 else f"http_{answer.status // 100}xx")
+        return answer
+
+    async def _exchange(
+        self, method: str, url: str, *, query: Mapping[str, str] | None = None, **request: Any
+    ) -> Answer:
         started = time.perf_counter()
         with _mapped(self.name, self._limits):
+            address = httpx.URL(url).copy_merge_params(query or {})
             async with asyncio.timeout(self._limits.total_seconds):
-                async with self._client.stream(method, self.url + path, json=body) as response:
+                async with self._client.stream(method, address, **request) as response:
                     content = b"".join([chunk async for chunk in self._limited(response)])
         self._refuse_redirect(response)
-        return Answer(response.status_code, content, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return Answer(response.status_code, content, seconds, response.headers.get("retry-after"))
 
     async def _limited(self, response: httpx.Response) -> AsyncIterator[bytes]:
         size = 0
@@ -145,6 +199,11 @@ class Link:
             )
 
 
+def _kind(exc: ProbeError) -> str:
+    """A failure as one word of a closed set: node_timeout, node_unreachable, ..."""
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", type(exc).__name__).lower()
+
+
 def _worth_another_try(exc: Exception) -> bool:
     return isinstance(exc, ProbeError) and exc.retryable
 
@@ -154,9 +213,17 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
     return {"Accept-Encoding": "identity", "User-Agent": "quantwatch", **auth, **endpoint.headers}
 
 
+@functools.cache
+def _usual_authorities() -> ssl.SSLContext:
+    """The machine's certificate authorities; read once, since that takes some 50 ms."""
+    return ssl.create_default_context()
+
+
 def _tls(endpoint: Endpoint) -> ssl.SSLContext | bool:
+    if endpoint.url.lower().startswith("http://"):
+        return False  # nothing to verify; a context would be read for nothing
     if endpoint.ca_file is None and endpoint.client_certificate is None:
-        return True
+        return _usual_authorities()
     try:
         context = ssl.create_default_context(cafile=endpoint.ca_file)
         if endpoint.client_certificate is not None:

@@ -1,20 +1,59 @@
-"""Settings -> objects that live as long as a run; the only file that sees every room."""
+"""Settings -> objects that live as long as a run or a configuration; the only file that sees every room."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
+from typing import TypedDict
 
 import httpx
 import platformdirs
-import torch
 
+from quantwatch.act.contract import Driver
+from quantwatch.act.dry_run import DryRun
+from quantwatch.act.verdict import VerdictDriver
+from quantwatch.act.webhook import WebhookDriver
 from quantwatch.clock import Clock, SystemClock
-from quantwatch.config.schema import ProbeSettings
+from quantwatch.config.limits import LimitSettings, limits_for
+from quantwatch.config.load import prompts_file
+from quantwatch.config.schedule import longest_gap
+from quantwatch.config.schema import (
+    GatewaySettings,
+    ProbeSettings,
+    ScheduleSettings,
+    ServerSettings,
+    Settings,
+    TargetSettings,
+    TaskSetSettings,
+    TlsSettings,
+)
+from quantwatch.config.secrets import SecretRef
+from quantwatch.flow.prompt import ProbeMode, PromptSet
+from quantwatch.flow.verdict import Limit, Metric
 from quantwatch.flows.compare import Comparison
+from quantwatch.flows.cycle import Turn
+from quantwatch.flows.generation import Generation
+from quantwatch.flows.library import Library
 from quantwatch.flows.plan import Plan, Progress
-from quantwatch.net import Endpoint, Limits, Link
-from quantwatch.probe.budget import Budget, Gate
+from quantwatch.flows.pools import BASELINE, pools_of
+from quantwatch.flows.watched import Watched, WatchedSet, Watchlist
+from quantwatch.flows.yardstick import Yardstick
+from quantwatch.judge.confidence import critical_limits, draw_sizes, interval_level
+from quantwatch.measure.threads import one_thread
+from quantwatch.net import MEBIBYTE, Endpoint, Limits, Link
+from quantwatch.probe.account import Accounts
+from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
+from quantwatch.prompts.load import load_set
+
+
+class Certificates(TypedDict):
+    """What an Endpoint needs to know of TLS."""
+
+    ca_file: str | None
+    client_certificate: tuple[str, str] | None
 
 
 def cache_folder() -> Path:
@@ -38,11 +77,54 @@ def budget(probe: ProbeSettings) -> Budget:
         scored_entries=probe.max_scored_entries,
         prompt_tokens=probe.max_prompt_tokens,
         prefixes=probe.prefixes_per_request,
+        tokens_per_minute=probe.tokens_per_minute,
         in_flight=probe.in_flight,
         max_waiting=probe.max_waiting,
         max_kv_usage=probe.max_kv_usage,
         patience_seconds=probe.patience,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What is injected: time, chance, the network's transport (None for the real one), and who hears of requests.
+
+    heard: hears role (`baseline` or `target`), name, seconds and what went wrong, if anything did. spent: hears role,
+    name and tokens of every probe. restarted: hears role and name of a server that restarted under one. accounts: what
+    is remembered of servers; whoever builds several configurations gives the same each time.
+    """
+
+    clock: Clock
+    random: Random
+    transport: httpx.AsyncBaseTransport | None = None
+    heard: Callable[[str, str, float, str | None], None] = lambda *_: None
+    spent: Callable[[str, str, int], None] = lambda *_: None
+    restarted: Callable[[str, str], None] = lambda *_: None
+    accounts: Accounts = field(default_factory=Accounts)
+
+
+async def prober(
+    stack: contextlib.AsyncExitStack,
+    endpoint: Endpoint,
+    model: str | None,
+    *,
+    probe: ProbeSettings,
+    tools: Tools,
+    ranks: int = 1,
+) -> VllmProber:
+    """A prober whose connection lives as long as the stack. ranks: data-parallel ranks behind the URL."""
+    role = BASELINE if endpoint.name == BASELINE else "target"
+
+    def heard(seconds: float, failure: str | None) -> None:
+        tools.heard(role, endpoint.name, seconds, failure)
+
+    link = await stack.enter_async_context(Link(endpoint, limits(probe), transport=tools.transport, heard=heard))
+    told = Told(
+        spent=lambda tokens: tools.spent(role, endpoint.name, tokens),
+        restarted=lambda: tools.restarted(role, endpoint.name),
+    )
+    gate = Gate(link, budget(probe), tools.clock, account=tools.accounts.of(link.url), told=told)
+    return VllmProber(link, budget=budget(probe), gate=gate, model=model, ranks=ranks)
 
 
 @contextlib.asynccontextmanager
@@ -54,17 +136,173 @@ async def comparison(
     probe: ProbeSettings,
     cache: Path,
     tell: Callable[[Progress], None],
-    clock: Clock | None = None,
     transport: httpx.AsyncBaseTransport | None = None,
+    accounts: Accounts | None = None,
 ) -> AsyncIterator[Comparison]:
-    """Connect everything for one comparison. Each server comes with its model name, None for its only model."""
-    torch.set_num_threads(1)
-    time = clock or SystemClock()
+    """Connect everything for one comparison. Each server comes with its model name, None for its only model.
+
+    accounts: what several comparisons one after another share.
+    """
+    one_thread()
+    known = accounts or Accounts()
+    tools = Tools(SystemClock(), Random(), transport, accounts=known)  # noqa: S311, nothing secret is drawn
     async with contextlib.AsyncExitStack() as stack:
-
-        async def prober(endpoint: Endpoint, model: str | None) -> VllmProber:
-            link = await stack.enter_async_context(Link(endpoint, limits(probe), transport=transport))
-            return VllmProber(link, budget=budget(probe), gate=Gate(link, budget(probe), time), model=model)
-
-        servers = [await prober(endpoint, model) for endpoint, model in [baseline, *nodes]]
+        servers = [
+            await prober(stack, endpoint, model, probe=probe, tools=tools) for endpoint, model in [baseline, *nodes]
+        ]
         yield Comparison(servers[0], servers[1:], plan, cache=cache, tell=tell)
+
+
+def endpoint(name: str, server: ServerSettings) -> Endpoint:
+    """A server's address with its secrets fetched. Raises InputError, naming a secret's place, never its value."""
+    return Endpoint(
+        name=name,
+        url=server.url,
+        api_key=server.api_key.resolve() if server.api_key is not None else None,
+        headers={
+            key: value.resolve() if isinstance(value, SecretRef) else value for key, value in server.headers.items()
+        },
+        **_certificates(server.tls),
+    )
+
+
+def _certificates(tls: TlsSettings) -> Certificates:
+    pair = (tls.certificate_file, tls.key_file) if tls.certificate_file and tls.key_file else None
+    return {"ca_file": tls.ca_file, "client_certificate": pair}
+
+
+def period_of(schedule: ScheduleSettings) -> float:
+    """The longest time between two runs, in seconds."""
+    return longest_gap(schedule.cron) if schedule.cron is not None else float(schedule.every or 0.0)
+
+
+def sets_of(settings: Settings, target: TargetSettings, pools: Mapping[str, PromptSet]) -> dict[str, WatchedSet]:
+    """Every task set as one target is asked about it, with the limits of its scheme."""
+    by_scheme = settings.limits.get(target.scheme, LimitSettings())
+    sets = [
+        _set(name, one, pools[name], limits_for(target.scheme, by_scheme, one.limits))
+        for name, one in settings.task_sets.items()
+    ]
+    tests = sum(critical_limits(limits) for one in sets for limits in (one.limits, *one.parts.values()))
+    confidence = settings.judge.confidence
+    levels = [interval_level(confidence, tests=tests, looks=len(one.sizes)) for one in sets]
+    return {one.name: replace(one, level=level) for one, level in zip(sets, levels, strict=True)}
+
+
+def _set(name: str, one: TaskSetSettings, prompts: PromptSet, limits: Mapping[Metric, Limit]) -> WatchedSet:
+    mode = one.mode or prompts.mode
+    second = ProbeMode.ONE_TOKEN if mode is ProbeMode.PROMPT_SCORING else mode
+    return WatchedSet(
+        name=name,
+        prompts=prompts,
+        mode=mode,
+        k=one.k,
+        draw=one.draw,
+        continuation_tokens=one.continuation_tokens,
+        positions=one.positions,
+        confirm_cycles=one.confirm_cycles,
+        period_seconds=period_of(one.schedule),
+        act_on=frozenset(one.act_on),
+        limits=limits,
+        parts=one.slices.values(),
+        sizes=draw_sizes(one.draw, one.draw_at_most),
+        confirm_mode=one.confirm_mode or second,
+    )
+
+
+def prompt_sets(settings: Settings, *, folder: Path, shipped: Mapping[str, Path]) -> dict[str, PromptSet]:
+    """The golden prompts of every configured task set. Raises ConfigError for a file that cannot be used."""
+    return {name: load_set(prompts_file(settings, name, folder=folder, shipped=shipped)) for name in settings.task_sets}
+
+
+async def watchlist(
+    settings: Settings, prompts: Mapping[str, PromptSet], stack: contextlib.AsyncExitStack, tools: Tools
+) -> Watchlist:
+    """A configuration with its connections, which live as long as the stack. Raises InputError for a missing secret."""
+
+    async def connected(name: str, server: ServerSettings, ranks: int = 1) -> VllmProber:
+        at = endpoint(name, server)
+        return await prober(stack, at, server.model, probe=settings.probe, tools=tools, ranks=ranks)
+
+    targets = {
+        one.name: Watched(
+            name=one.name,
+            scheme=one.scheme.value,
+            pool=one.pool,
+            gateway_name=one.gateway_name or one.url,
+            prober=await connected(one.name, one, one.data_parallel_size),
+            sets=sets_of(settings, one, prompts),
+        )
+        for one in settings.targets
+    }
+    return Watchlist(
+        baseline=await connected(BASELINE, settings.baseline),
+        targets=targets,
+        pools=pools_of(settings),
+        digest=digest(settings),
+    )
+
+
+def digest(settings: Settings) -> str:
+    """Twelve hex digits that change with any setting; secrets are named there, never held."""
+    return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:12]
+
+
+async def driver(
+    gateway: GatewaySettings, stack: contextlib.AsyncExitStack, tools: Tools, *, isolated: Callable[[str], bool]
+) -> Driver:
+    """The gateway's driver. isolated: whether a target is out of traffic by our own record."""
+    if gateway.driver == "verdict":
+        return VerdictDriver(isolated)
+    if gateway.driver == "dry_run" or gateway.url is None:
+        return DryRun()
+    key = gateway.api_key.resolve() if gateway.api_key is not None else None
+    secret = gateway.signing_secret.resolve() if gateway.signing_secret is not None else None
+    reach = Limits(connect_seconds=gateway.timeout, total_seconds=gateway.timeout, response_bytes=MEBIBYTE)
+
+    async def link(name: str, url: str | None) -> Link | None:
+        if url is None:
+            return None
+        there = Endpoint(name=name, url=url, api_key=key, **_certificates(gateway.tls))
+        return await stack.enter_async_context(Link(there, reach, transport=tools.transport))
+
+    isolating = await link("gateway", gateway.url)
+    assert isolating is not None  # noqa: S101, the url is given; this is for the type checker
+    return WebhookDriver(
+        isolating,
+        clock=tools.clock,
+        release=await link("gateway (release)", gateway.release_url),
+        state=await link("gateway (state)", gateway.state_url),
+        signing_secret=secret,
+    )
+
+
+async def generation(
+    settings: Settings,
+    prompts: Mapping[str, PromptSet],
+    *,
+    tools: Tools,
+    yardstick: Yardstick,
+    cache: Path,
+    isolated: Callable[[str], bool],
+    library: Library | None = None,
+) -> Generation:
+    """Build everything that a configuration needs. Raises InputError; nothing stays open then.
+
+    library: the baseline's enrolled answers; without one the live baseline is always asked.
+    """
+    one_thread()
+    async with contextlib.AsyncExitStack() as stack:
+        watched = await watchlist(settings, prompts, stack, tools)
+        gateway = await driver(settings.gateway, stack, tools, isolated=isolated)
+        turn = Turn(
+            baseline=watched.baseline,
+            yardstick=yardstick,
+            cache=cache,
+            clock=tools.clock,
+            random=tools.random,
+            timeout_seconds=settings.probe.run_timeout,
+            library=library,
+        )
+        kept = stack.pop_all()
+        return Generation(watched, gateway, settings.gateway.give_up_after, turn, close=kept.aclose)

@@ -251,7 +251,7 @@ def test_the_result_repeats_what_it_rests_on(tmp_path: Path, baseline: str, prom
 
     one = result["targets"][0]["task_sets"][0]
     assert (one["name"], one["prompts"], one["seed"], one["k"]) == ("letters", 5, 3, 20)
-    assert (one["mode"], one["estimator"], one["evidence"]) == ("prompt_scoring", "bucket", "draw")
+    assert (one["mode"], one["estimator"], one["evidence"]) == ("prompt_scoring", "sharp", "draw")
     assert len(one["pool"]) == 64
     assert one["kl_interval"][0] < one["kl_mean"] < one["kl_interval"][1]
     assert result["baseline"]["model"] == "tiny"
@@ -297,7 +297,7 @@ def test_half_a_character_from_a_server_does_not_cost_the_result(tmp_path: Path,
     with served(node(replace=version)) as url:
         result = result_of(tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 2)
 
-    assert result["targets"][0]["identity"]["version"] == "0.32 \ud800"
+    assert result["targets"][0]["identity"]["version"] is None  # a name that nothing could print is none
 
 
 def test_a_fault_of_our_own_keeps_what_was_measured(tmp_path: Path, baseline: str) -> None:

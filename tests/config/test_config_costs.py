@@ -8,8 +8,8 @@ from quantwatch.config.load import load_settings
 from quantwatch.config.schema import Settings
 from quantwatch.errors import ConfigError
 from quantwatch.flow.prompt import ProbeMode
-from quantwatch.flows.costs import SetCost, costs
-from quantwatch.probe.cost import Cost, run_cost
+from quantwatch.flows.costs import SetCost, costs, over_budget
+from quantwatch.probe.cost import STRUCTURED_MEAN, Cost, run_cost
 
 POOL = """\
 schema: 1
@@ -31,8 +31,8 @@ task_sets:
 """
 
 
-def settings_with(text: str, folder: Path) -> Settings:
-    (folder / "tiny.yaml").write_text(POOL, encoding="utf-8")
+def settings_with(text: str, folder: Path, *, pool: str = POOL) -> Settings:
+    (folder / "tiny.yaml").write_text(pool, encoding="utf-8")
     file = folder / "quantwatch.yaml"
     file.write_text(FILE.replace("SETTINGS", text), encoding="utf-8")
     return load_settings(file, shipped={})
@@ -148,3 +148,111 @@ def test_a_prompts_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text("schema: 1\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"tiny\.yaml:1: "):
         costs(settings, folder=tmp_path, shipped={})
+
+
+def test_two_whole_answers_are_generated_where_prompts_have_a_schema() -> None:
+    plain, all_four = (
+        run_cost(
+            20,
+            draws=40,
+            pool=4,
+            mode=ProbeMode.FIRST_TOKEN,
+            continuation=10,
+            positions=8,
+            canary=32,
+            with_schema=with_schema,
+        )
+        for with_schema in (0, 4)
+    )
+
+    assert all_four.generated - plain.generated == pytest.approx(2 * STRUCTURED_MEAN)
+    assert all_four.processed - plain.processed == pytest.approx(2 * 20)
+
+
+def test_a_schema_costs_in_proportion_where_few_prompts_have_one(tmp_path: Path) -> None:
+    """Two draws from two prompts meet 1.5 of them, and every other one has a schema."""
+    without = cost_of("draw: 2, mode: first_token", tmp_path).run
+    schema = POOL.replace("id: tiny-ten,", "id: tiny-ten, answer_schema: {type: object},")
+
+    (with_one,) = costs(settings_with("draw: 2, mode: first_token", tmp_path, pool=schema), folder=tmp_path, shipped={})
+
+    assert without.generated == pytest.approx(1.5 + 32)
+    assert with_one.run.generated == pytest.approx(1.5 + 32 + 0.75 * STRUCTURED_MEAN)
+
+
+# ------------------------------------------------------------------ tokens as the budget counts them
+
+
+def test_scoring_sends_what_it_reads_and_one_token_a_prompt() -> None:
+    one = cost(ProbeMode.PROMPT_SCORING)
+    assert one.sent == pytest.approx(DISTINCT * 31 + 20 + 32 + 100)
+
+
+def test_one_token_sends_the_prompt_anew_for_every_position() -> None:
+    """Eight prefixes of 20 to 30 tokens, each with a token asked for."""
+    assert cost(ProbeMode.ONE_TOKEN).sent == pytest.approx(DISTINCT * 8 * (25 + 1) + 20 + 32 + 100)
+
+
+def test_first_token_sends_the_prompt_and_a_token() -> None:
+    assert cost(ProbeMode.FIRST_TOKEN).sent == pytest.approx(DISTINCT * 21 + 20 + 32 + 100)
+
+
+def warned(text: str, folder: Path, *, probe: str = "", targets: int = 1) -> list[str]:
+    (folder / "tiny.yaml").write_text(POOL, encoding="utf-8")
+    file = folder / "quantwatch.yaml"
+    more = "".join(
+        f", {{name: node-{i}, url: 'http://{i}.test', scheme: int8, pool: llama}}" for i in range(1, targets)
+    )
+    content = FILE.replace("SETTINGS", text).replace("pool: llama}]", f"pool: llama}}{more}]")
+    file.write_text(content + (f"probe: {{{probe}}}\n" if probe else ""), encoding="utf-8")
+    settings = load_settings(file, shipped={})
+    return over_budget(settings, costs(settings, folder=folder, shipped={}))
+
+
+def test_a_cost_within_the_budget_is_no_warning(tmp_path: Path) -> None:
+    assert warned("schedule: {every: 15m}", tmp_path) == []
+
+
+def test_a_run_that_takes_longer_than_its_time_limit_is_told(tmp_path: Path) -> None:
+    text = "mode: one_token, positions: 96, confirm_mode: first_token, schedule: {every: 24h}"
+    (said,) = warned(text, tmp_path, probe="tokens_per_minute: 500")
+    assert said.startswith("task_sets.own: a run sends about ")
+    assert "probe.run_timeout cuts it off after 15 minutes" in said
+
+
+def test_a_confirming_run_in_its_own_mode_is_told_as_well(tmp_path: Path) -> None:
+    probe = "tokens_per_minute: 500, run_timeout: 2m"
+    (said,) = warned("positions: 96", tmp_path, probe=probe)
+    assert said.startswith("task_sets.own: a confirming run sends about 2,360 tokens")
+    assert warned("positions: 96, confirm_mode: prompt_scoring", tmp_path, probe=probe) == []
+
+
+def test_a_run_that_takes_longer_than_its_period_is_told(tmp_path: Path) -> None:
+    said = warned("schedule: {every: 10s}, confirm_mode: first_token", tmp_path, probe="tokens_per_minute: 1000")
+    assert "longer than its period of 0.166667 minutes" in said[0]
+
+
+def test_sets_that_are_too_much_together_are_told_for_targets_and_baseline(tmp_path: Path) -> None:
+    text, probe = "schedule: {every: 60s}, confirm_mode: first_token", "tokens_per_minute: 1000"
+    assert warned(text, tmp_path, probe=probe) == []
+    (said,) = warned(text, tmp_path, probe=probe, targets=3)
+    assert said.startswith("probe.tokens_per_minute: all task sets together send the baseline, asked for 3 targets,")
+    both = warned(text, tmp_path, probe="tokens_per_minute: 300", targets=3)
+    assert [one for one in both if one.startswith("probe.tokens_per_minute: all task sets together send each target")]
+
+
+def test_targets_that_ask_the_baseline_at_once_by_a_crontab_are_told(tmp_path: Path) -> None:
+    text, probe = "confirm_mode: first_token, schedule: {cron: '0 3 * * *'}", "tokens_per_minute: 500, run_timeout: 2m"
+    assert warned(text, tmp_path, probe=probe) == []
+    (said,) = warned(text, tmp_path, probe=probe, targets=3)
+    assert said.startswith("task_sets.own: by its crontab 3 targets ask a live baseline at once, which takes 2 minutes")
+    assert warned(text.replace("cron: '0 3 * * *'", "every: 24h"), tmp_path, probe=probe, targets=3) == []
+
+
+def test_a_request_over_the_whole_budget_is_told(tmp_path: Path) -> None:
+    said = warned("continuation_tokens: 200, confirm_mode: first_token", tmp_path, probe="tokens_per_minute: 64")
+    assert "its longest request has about 231 tokens and is never sent" in said[0]
+
+
+def test_a_set_that_never_runs_within_the_weeks_looked_at_costs_nothing(tmp_path: Path) -> None:
+    assert warned("schedule: {cron: '0 0 29 2 *'}", tmp_path, probe="tokens_per_minute: 5000") == []

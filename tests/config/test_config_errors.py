@@ -366,8 +366,30 @@ def test_a_long_value_is_not_repeated_whole(tmp_path: Path) -> None:
 def test_a_pool_of_two_may_act_without_a_fallback(tmp_path: Path) -> None:
     second = "  - {name: node-b, url: 'http://b.test', scheme: int8, pool: llama}\n"
     file = tmp_path / "quantwatch.yaml"
-    file.write_text(edited((NODE, NODE + second), ("observe", "enforce")), encoding="utf-8")
+    half = "    mode: enforce\n    max_isolated: 50%\n"
+    file.write_text(edited((NODE, NODE + second), (POOL, half)), encoding="utf-8")
     assert load_settings(file, shipped=SHIPPED).pools["llama"].mode == "enforce"
+
+
+def test_a_cap_under_one_target_could_never_act(tmp_path: Path) -> None:
+    second = "  - {name: node-b, url: 'http://b.test', scheme: int8, pool: llama}\n"
+    (problem,) = problems_of(edited((NODE, NODE + second), ("observe", "enforce")), tmp_path)
+    assert problem.key == "pools.llama.max_isolated"
+    assert "34% of 2 targets" in problem.message
+    assert "50%" in problem.message
+
+
+def test_a_cap_of_nothing_at_all_is_a_choice(tmp_path: Path) -> None:
+    second = "  - {name: node-b, url: 'http://b.test', scheme: int8, pool: llama}\n"
+    file = tmp_path / "quantwatch.yaml"
+    none = "    mode: enforce\n    max_isolated: 0%\n"
+    file.write_text(edited((NODE, NODE + second), (POOL, none)), encoding="utf-8")
+    assert load_settings(file, shipped=SHIPPED).pools["llama"].max_isolated == 0
+
+
+def test_an_admin_address_beyond_loopback_needs_a_token(tmp_path: Path) -> None:
+    (problem,) = problems_of(GOOD + "server: {admin_listen: '0.0.0.0:9470'}\n", tmp_path)
+    assert "admin_token" in problem.message
 
 
 def test_a_target_of_another_pool_is_a_fallback(tmp_path: Path) -> None:

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from quantwatch.config.limits import DEFAULT_LIMITS, LimitSettings, Scheme, limits_for
 from quantwatch.config.load import load_settings
-from quantwatch.config.schema import DEFAULT_LIMITS, LimitSettings, Scheme, Settings, limits_for
+from quantwatch.config.schema import Settings
 from quantwatch.errors import ConfigError, Problem
 from quantwatch.flow.verdict import Limit, Metric
 

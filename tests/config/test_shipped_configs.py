@@ -145,6 +145,8 @@ REFUSED: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "no targets": (("targets",), []),
     "schema of the future": (("schema",), 2),
     "limits of no scheme": (("limits",), {"int3": {}}),
+    "no time at all": (("probe",), {"timeout": "0s"}),
+    "ratio limit of one": (("task_sets", "math"), {"limits": {"perplexity_ratio": {"warn": 1}}}),
 }
 
 

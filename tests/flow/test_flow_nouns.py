@@ -5,6 +5,7 @@ import importlib
 import pkgutil
 from array import array
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 import pytest
@@ -13,6 +14,7 @@ import quantwatch.flow
 from quantwatch.flow.distribution import NO_ID, Distribution
 from quantwatch.flow.divergence import Estimate
 from quantwatch.flow.prompt import GoldenSequence, LengthBucket, Message, ProbeMode, Prompt
+from quantwatch.flow.state import Pause
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Interval, Limit, Quality
 
 
@@ -106,3 +108,15 @@ def test_every_quality_is_good_a_warning_a_breach_or_no_answer() -> None:
 
 def test_a_breach_is_an_answer() -> None:
     assert not BREACHES & CANNOT_TELL
+
+
+@pytest.mark.parametrize(("scope", "covered"), [("all", "ab"), ("pool:chat", "ab"), ("target:a", "a"), ("pool:x", "")])
+@pytest.mark.parametrize("before", ["", "rollout:"])
+def test_a_rollout_covers_what_a_pause_of_its_scope_covers(before: str, scope: str, covered: str) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    pause = Pause("p-1", before + scope, "x", "ada", now, now + timedelta(hours=1))
+    assert "".join(name for name in "ab" if pause.covers(name, "chat", now=now)) == covered
+    assert not pause.covers("a", "chat", now=now + timedelta(hours=1))
+    assert pause.rollout is (before != "")
+    assert pause.expects(now=now) is (before + scope == "rollout:all")
+    assert not pause.expects(now=now + timedelta(hours=1))

@@ -18,7 +18,6 @@ ALLOWED = {
     "golden_prompts",
     "docs",
 }
-NOT_YET = {"Dockerfile"}
 
 
 def top_level() -> set[str]:
@@ -38,7 +37,7 @@ def test_the_root_holds_nothing_else() -> None:
 
 
 def test_the_root_holds_what_the_design_names() -> None:
-    assert ALLOWED - NOT_YET - top_level() == set()
+    assert ALLOWED - top_level() == set()
 
 
 def test_source_holds_one_package() -> None:

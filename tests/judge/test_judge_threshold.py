@@ -1,15 +1,16 @@
 """One divergence against its limits: every metric, both directions, drawn and complete evidence."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quantwatch.flow.divergence import Divergence, Estimate, Estimator, Evidence
+from quantwatch.flow.divergence import Dimension, Divergence, Estimate, Estimator, Evidence, Slice
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.verdict import Finding, Interval, Limit, Metric, Quality
-from quantwatch.judge.threshold import LABELS, estimate_of, findings, prompts_to_decide
+from quantwatch.judge.threshold import LABELS, estimate_of, findings, percent, prompts_to_decide
 
 UNUSED = Estimate(math.nan)
 
@@ -205,12 +206,12 @@ REASONS = [
     (
         0.06,
         (0.055, 0.065),
-        "mean KL 0.06 is over the critical limit 0.05, and so is its whole 95% interval (from 0.055)",
+        "mean KL 0.06 is over the critical limit 0.05, and so is its whole 95 % interval (from 0.055)",
     ),
     (
         1.05,
         (0.0, 2.1),
-        "mean KL 1.05 is over the critical limit 0.05, but its 95% interval reaches back to 0; "
+        "mean KL 1.05 is over the critical limit 0.05, but its 95 % interval reaches back to 0; "
         "about 27 prompts would decide",
     ),
     (0.02, (0.01, 0.03), "mean KL 0.02 is over the warning limit 0.01"),
@@ -226,7 +227,7 @@ def test_the_reason_says_value_limit_and_interval(value: float, interval: tuple[
 def test_agreement_is_under_its_limit_and_speaks_with_its_upper_end() -> None:
     found = held(Metric.TOP1_AGREEMENT, 0.9, Limit(0.96, 0.94), interval=(0.88, 0.92))
     assert found.reason == (
-        "top-1 agreement 0.9 is under the critical limit 0.94, and so is its whole 95% interval (up to 0.92)"
+        "top-1 agreement 0.9 is under the critical limit 0.94, and so is its whole 95 % interval (up to 0.92)"
     )
 
 
@@ -315,3 +316,58 @@ def test_a_tail_over_its_limit_without_an_interval_is_inconclusive() -> None:
     found = held(Metric.KL_P99, 0.9, Limit(0.2, 0.6), prompts=24)
     assert found.quality is Quality.INCONCLUSIVE
     assert found.reason.endswith("but 24 prompts are too few for an interval")
+
+
+def a_slice(value: str, kl: Estimate, *, prompts: int = 12, distinct: int = 12) -> Slice:
+    return Slice(Dimension.LANGUAGE, value, prompts, distinct, prompts * 96, kl, UNUSED, UNUSED)
+
+
+def with_parts(*parts: Slice) -> Divergence:
+    whole = divergence(Metric.KL_MEAN, Estimate(0.01, Interval(0.005, 0.015)))
+    return replace(whole, slices=parts)
+
+
+def test_a_part_is_held_against_its_own_limits_and_no_other() -> None:
+    bad, other = Estimate(0.4, Interval(0.3, 0.5)), Estimate(0.4, Interval(0.3, 0.5))
+    limits = {Metric.KL_MEAN: Limit(0.02, 0.05)}
+    found = findings(with_parts(a_slice("zh", bad), a_slice("en", other)), limits, {(Dimension.LANGUAGE, "zh"): limits})
+
+    assert [(one.part, one.quality) for one in found] == [(None, Quality.OK), ("language zh", Quality.DEGRADED)]
+    assert found[1].reason.startswith("mean KL of language zh 0.4 is over the critical limit 0.05")
+
+
+def test_a_part_without_limits_is_never_judged() -> None:
+    found = findings(with_parts(a_slice("zh", Estimate(9.0, Interval(8.0, 10.0)))), {})
+    assert found == ()
+
+
+def test_a_part_that_the_draw_does_not_hold_has_no_finding() -> None:
+    assert findings(with_parts(), {}, {(Dimension.LANGUAGE, "zh"): {Metric.KL_MEAN: Limit(0.02, 0.05)}}) == ()
+
+
+def test_a_part_of_few_prompts_proves_nothing_and_asks_for_a_larger_draw() -> None:
+    few = a_slice("zh", Estimate(0.4, Interval(0.3, 0.5)), prompts=4, distinct=3)
+    (found,) = findings(with_parts(few), {}, {(Dimension.LANGUAGE, "zh"): {Metric.KL_MEAN: Limit(0.02, 0.05)}})
+    assert found.quality is Quality.INCONCLUSIVE
+    assert found.needed == 30  # one more of the part is six more of the draw, 24 of which hold 4
+
+
+def test_an_undecided_part_needs_the_whole_draw_to_grow_in_proportion() -> None:
+    part = a_slice("zh", Estimate(0.06, Interval(0.04, 0.08)))
+    (found,) = findings(with_parts(part), {}, {(Dimension.LANGUAGE, "zh"): {Metric.KL_MEAN: Limit(0.02, 0.05)}})
+    assert found.needed == 2 * prompts_to_decide(part.kl_mean, 0.05, 12)
+
+
+@pytest.mark.parametrize("value", [0.01, 0.03, 0.4])
+def test_what_is_decided_needs_no_prompts(value: float) -> None:
+    found = held(Metric.KL_MEAN, value, Limit(0.02, 0.05), interval=(value - 0.001, value + 0.001))
+    assert found.needed is None
+
+
+def test_what_no_draw_would_decide_asks_for_none() -> None:
+    found = held(Metric.KL_MEAN, 0.0501, Limit(0.02, 0.05), interval=(0.0, 0.1))
+    assert (found.quality, found.needed) == (Quality.INCONCLUSIVE, None)
+
+
+def test_a_sentence_tells_levels_near_one_apart() -> None:
+    assert [percent(level) for level in (0.95, 0.9958, 0.99986)] == ["95 %", "99.58 %", "99.99 %"]

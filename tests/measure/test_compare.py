@@ -18,9 +18,9 @@ from support.recordings import pairs
     ("node", "kl", "top1", "perplexity"),
     [
         ("fp32", 0.0, 1.0, 3.777),
-        ("int8-w8a8-outlier", 0.304, 0.751, 6.357),
-        ("int8-w8a8-smoothquant", 0.0225, 0.924, 3.897),
-        ("int4-w4g64", 0.317, 0.722, 5.593),
+        ("int8-w8a8-outlier", 0.3344, 0.751, 6.357),
+        ("int8-w8a8-smoothquant", 0.02305, 0.924, 3.897),
+        ("int4-w4g64", 0.3562, 0.722, 5.593),
     ],
 )
 def test_recorded_servers_give_the_published_figures(node: str, kl: float, top1: float, perplexity: float) -> None:
@@ -71,7 +71,7 @@ def test_numbers_of_one_prompt_by_hand() -> None:
 
     got = measure([pair], scope=Scope.CONTINUATION, evidence=Evidence.DRAW)
 
-    assert got.estimator is Estimator.BUCKET
+    assert got.estimator is Estimator.SHARP
     assert got.kl_mean.value == pytest.approx(2 / 3 * KL_SKEWED, abs=1e-6)
     assert got.kl_mean.interval is None
     assert got.kl_max == pytest.approx(KL_SKEWED, abs=1e-6)
@@ -167,6 +167,50 @@ def test_a_ratio_beyond_what_a_float_holds_is_infinite_not_a_crash() -> None:
     assert got.perplexity_ratio.interval.high == math.inf
 
 
+def test_the_other_numbers_of_one_prompt_by_hand() -> None:
+    """Two positions, one alike; every token is listed, so nothing is left open."""
+    pair = Pair(distribution([HALVES, HALVES]), distribution([HALVES, SKEWED]))
+
+    got = measure([pair], scope=Scope.CONTINUATION, evidence=Evidence.DRAW)
+
+    assert got.logprob_delta.value == pytest.approx(math.log(0.9 / 0.5) / 2)
+    assert got.entropy_baseline == pytest.approx(math.log(2))
+    assert got.entropy_node == pytest.approx((math.log(2) - 0.9 * math.log(0.9) - 0.1 * math.log(0.1)) / 2)
+    assert [got.variation_low, got.variation_high] == pytest.approx([0.2, 0.2], abs=1e-5)
+    assert got.topk_overlap == 1.0
+
+
+def test_logprob_delta_and_perplexity_ratio_tell_the_same() -> None:
+    got = measure(pairs("int4-w4g64"), scope=Scope.ALL, evidence=Evidence.DRAW)
+
+    assert got.logprob_delta.interval is not None
+    assert got.perplexity_ratio.interval is not None
+    assert math.exp(-got.logprob_delta.value) == pytest.approx(got.perplexity_ratio.value)
+    assert math.exp(-got.logprob_delta.interval.low) == pytest.approx(got.perplexity_ratio.interval.high)
+
+
+def test_a_recorded_node_has_all_numbers() -> None:
+    got = measure(pairs("int8-w8a8-outlier"), scope=Scope.ALL, evidence=Evidence.DRAW)
+
+    assert 0 < got.variation_low < got.variation_high < 1
+    assert got.variation_high - got.variation_low < 0.25
+    assert 0.5 < got.topk_overlap < 0.8
+    assert got.entropy_baseline < got.entropy_node
+
+
+def test_a_wider_baseline_tells_more_of_the_same_node() -> None:
+    """Token 102, the node's first, is the wider baseline's third. The node's k is the k of the numbers."""
+    node = distribution([row(0.6, 0.1, first=102)])
+    narrow = distribution([row(0.5, 0.3)])
+    wide = distribution([row(0.5, 0.3, 0.2)])
+
+    got, less = (measure([Pair(one, node)], scope=Scope.ALL, evidence=Evidence.DRAW) for one in (wide, narrow))
+
+    assert got.k == 2
+    assert got.kl_mean.value > less.kl_mean.value > 0
+    assert got.topk_overlap == 0.0
+
+
 def test_coverage_and_uninformative_positions() -> None:
     elsewhere = row(0.5, 0.5, first=500)
 
@@ -197,7 +241,7 @@ def test_no_pairs_and_mixed_modes_are_refused() -> None:
 def test_a_pair_of_unlike_answers_is_refused(change: dict[str, object]) -> None:
     one = distribution([HALVES])
 
-    with pytest.raises(ValueError, match="differ in"):
+    with pytest.raises(ValueError, match="cannot be compared"):
         Pair(one, replace(one, **change))  # type: ignore[arg-type]
 
 

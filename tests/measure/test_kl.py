@@ -9,40 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from quantwatch.flow.distribution import NO_ID
-from quantwatch.measure.compare import Pair, Scope, position_values
+from quantwatch.measure.compare import Scope, position_values
 from quantwatch.measure.kl import CHUNK, FLOAT32, FLOAT64, align, bucket
 from quantwatch.measure.listed import Listed, listed
-from support.recordings import pairs, truth
-
-
-def top(logprobs: Tensor, k: int, *, own: Tensor | None = None) -> Listed:
-    """Top-k lists of full log-distributions, (n, V) -> (n, k + 1), the own token beyond rank k in the last column."""
-    values, ids = logprobs.topk(k, dim=1)
-    n = len(logprobs)
-    extra_ids = torch.full((n, 1), NO_ID)
-    extra = torch.zeros(n, 1, dtype=torch.float64)
-    actual = torch.full((n,), math.nan, dtype=torch.float64)
-    if own is not None:
-        actual = logprobs.gather(1, own.unsqueeze(1)).squeeze(1)
-        beyond = ~(ids == own.unsqueeze(1)).any(1)
-        extra_ids[beyond, 0] = own[beyond]
-        extra[beyond, 0] = actual[beyond]
-    return Listed(torch.cat([ids, extra_ids], 1), torch.cat([values, extra], 1), actual, values[:, -1])
-
-
-def full_kl(p: Tensor, q: Tensor) -> Tensor:
-    return (p.exp() * (p - q)).sum(1)
-
-
-def random_pair(seed: int, n: int, vocabulary: int, *, sharpness: float, noise: float) -> tuple[Tensor, Tensor]:
-    """Zipf-like log-distributions with jitter, and the same with noise; heavy tails on every third row."""
-    g = torch.Generator().manual_seed(seed)
-    ranks = torch.arange(1, vocabulary + 1, dtype=torch.float64)
-    logits = -sharpness * ranks.log() + 0.4 * torch.randn(n, vocabulary, generator=g, dtype=torch.float64)
-    logits = logits.gather(1, torch.rand(n, vocabulary, generator=g).argsort(1))
-    shift = noise * torch.randn(n, vocabulary, generator=g, dtype=torch.float64)
-    shift[::3] *= torch.randn(len(shift[::3]), vocabulary, generator=g, dtype=torch.float64).abs() ** 2
-    return logits.log_softmax(1), (logits + shift).log_softmax(1)
+from support.recordings import at_truth, pairs, truth
+from support.vocabulary import full_kl, random_pair, top, with_exchanged_top
 
 
 @pytest.mark.parametrize("k", [1, 5, 20, 100])
@@ -139,39 +110,47 @@ def test_order_of_the_lists_does_not_matter() -> None:
 
 def test_long_inputs_are_cut_into_chunks_without_a_seam() -> None:
     p, q = random_pair(6, 40, 60, sharpness=1.5, noise=0.7)
-    times = CHUNK // 40 + 2
+    times = CHUNK // (6 * 6 * 40) + 2
 
     many = bucket(align(top(p.repeat(times, 1), 5), top(q.repeat(times, 1), 5)))
 
-    assert len(many) > CHUNK
+    assert len(many) * 6 * 6 > CHUNK
     torch.testing.assert_close(many, bucket(align(top(p, 5), top(q, 5))).repeat(times))
 
 
-def test_different_shapes_are_refused() -> None:
+def test_different_numbers_of_positions_are_refused() -> None:
     p, q = random_pair(7, 4, 60, sharpness=1.5, noise=0.7)
 
-    with pytest.raises(ValueError, match="shapes differ"):
-        align(top(p, 5), top(q, 6))
+    with pytest.raises(ValueError, match="numbers of positions differ: 4 against 3"):
+        align(top(p, 5), top(q[:3], 5))
+
+
+@pytest.mark.parametrize("widths", [(300, 20), (20, 300), (3, 1)])
+def test_lists_of_different_width_are_matched_by_id(widths: tuple[int, int]) -> None:
+    p, q = random_pair(8, 6, 400, sharpness=1.5, noise=1.0)
+    baseline, node = top(p, widths[0]), top(q, widths[1])
+
+    shared = align(baseline, node)
+
+    assert shared.both.any()
+    for row in range(6):
+        at_node = dict(zip(node.ids[row].tolist(), node.logprobs[row].tolist(), strict=True))
+        listed_by_baseline = set(baseline.ids[row].tolist())
+        for column, token in enumerate(baseline.ids[row].tolist()):
+            assert bool(shared.both[row, column]) == (token in at_node and token != NO_ID)
+            assert float(shared.q[row, column]) == (at_node[token] if shared.both[row, column] else 0.0)
+        expected = [token in listed_by_baseline and token != NO_ID for token in node.ids[row].tolist()]
+        assert shared.node_both[row].tolist() == expected
 
 
 # ------------------------------------------------------------------ real servers, full-vocabulary truth
 
 
-def at_truth() -> tuple[list[Pair], Tensor, Tensor]:
-    """The recorded pairs, where in the batch of all positions the truth is known, and the truth itself."""
-    known = truth()
-    recorded = pairs("int8-w8a8-outlier")
-    starts = [0]
-    for pair in recorded:
-        starts.append(starts[-1] + len(pair.baseline))
-    rows = [starts[s] + position - 1 for s, position in zip(known["sequence_index"], known["position"], strict=True)]
-    return recorded, torch.tensor(rows), torch.tensor(known["kl_p_q_nats"], dtype=torch.float64)
-
-
 def test_on_real_servers_no_position_is_above_the_truth() -> None:
     recorded, rows, kl = at_truth()
+    p, q = listed([pair.baseline for pair in recorded]), listed([pair.node for pair in recorded])
 
-    bound = position_values(recorded, Scope.ALL).kl[rows]
+    bound = bucket(align(p, q))[rows]
 
     assert len(bound) == 78
     assert float((bound - kl).max()) <= 1e-6
@@ -191,8 +170,9 @@ def test_on_real_servers_the_bound_recovers_the_published_share() -> None:
 def test_the_sequences_own_token_tightens_the_bound() -> None:
     """A token beyond rank k that both sides list stands in a cell of its own: 65.9 % instead of 64.0 %."""
     recorded, rows, kl = at_truth()
+    p, q = listed([pair.baseline for pair in recorded]), listed([pair.node for pair in recorded])
 
-    bound = position_values(recorded, Scope.ALL).kl[rows]
+    bound = bucket(align(p, q))[rows]
 
     assert float(bound.mean() / kl.mean()) == pytest.approx(0.659, abs=0.001)
 
@@ -229,16 +209,10 @@ def filled_with_epsilon(p: Listed, q: Listed) -> Tensor:
     return (shared.p.exp() * (shared.p - node) * p.held).sum(1)
 
 
-def with_swapped_argmax(p: Tensor) -> Tensor:
-    """Exchange the two most probable tokens at every position."""
-    ids = p.topk(2, dim=1).indices
-    return p.scatter(1, ids, p.gather(1, ids.flip(1)))
-
-
 def test_swapped_argmaxes_are_seen() -> None:
     """A node whose every most probable token is wrong."""
     p, _ = random_pair(11, 100, 2000, sharpness=1.6, noise=0.0)
-    q = with_swapped_argmax(p)
+    q = with_exchanged_top(p)
 
     bound = bucket(align(top(p, 20), top(q, 20)))
 
@@ -249,7 +223,7 @@ def test_swapped_argmaxes_are_seen() -> None:
 def test_rank_alignment_is_blind_to_swapped_argmaxes() -> None:
     p, _ = random_pair(11, 100, 2000, sharpness=1.6, noise=0.0)
 
-    wrong = rank_aligned_softmax(top(p, 20), top(with_swapped_argmax(p), 20))
+    wrong = rank_aligned_softmax(top(p, 20), top(with_exchanged_top(p), 20))
 
     assert float(wrong.abs().max()) < 1e-12
 

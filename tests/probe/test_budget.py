@@ -54,7 +54,7 @@ def page(waiting: float = 0, kv: float = 0.0) -> bytes:
 
 async def test_a_calm_node_is_asked_at_once() -> None:
     clock = FakeClock()
-    async with link(answering(200, page())) as node, Gate(node, BUDGET, clock).turn():
+    async with link(answering(200, page())) as node, Gate(node, BUDGET, clock).turn(1):
         pass
 
     assert clock.waits == []
@@ -65,7 +65,7 @@ async def test_a_busy_node_is_left_alone(busy: bytes) -> None:
     clock = FakeClock()
     async with link(answering(200, busy)) as node:
         with pytest.raises(NodeBusy, match="load gate"):
-            async with Gate(node, BUDGET, clock).turn():
+            async with Gate(node, BUDGET, clock).turn(1):
                 pytest.fail("the gate let a request through")
 
     assert sum(clock.waits) >= BUDGET.patience_seconds
@@ -77,7 +77,7 @@ async def test_a_node_that_calms_down_is_asked_then() -> None:
     def calmer(request: httpx.Request) -> httpx.Response:
         return httpx.Response(200, content=page(waiting=0 if clock.time > 5 else 3), request=request)
 
-    async with link(doing(calmer)) as node, Gate(node, BUDGET, clock).turn():
+    async with link(doing(calmer)) as node, Gate(node, BUDGET, clock).turn(1):
         pass
 
     assert clock.waits == [2.0, 2.0, 2.0]
@@ -93,7 +93,7 @@ async def test_a_look_at_the_load_holds_for_a_while() -> None:
     async with link(doing(count)) as node:
         gate = Gate(node, BUDGET, clock)
         for _ in range(5):
-            async with gate.turn():
+            async with gate.turn(1):
                 clock.time += 0.5
         assert len(looks) == 2
 
@@ -102,7 +102,7 @@ async def test_a_look_at_the_load_holds_for_a_while() -> None:
 async def test_a_node_that_does_not_tell_its_load_is_asked_all_the_same(answer: httpx.MockTransport) -> None:
     async with link(answer) as node:
         gate = Gate(node, BUDGET, FakeClock())
-        async with gate.turn():
+        async with gate.turn(1):
             assert gate.blind
 
 
@@ -113,7 +113,7 @@ async def test_one_request_at_a_time() -> None:
 
         async def ask() -> None:
             nonlocal most, now
-            async with gate.turn():
+            async with gate.turn(1):
                 now += 1
                 most = max(most, now)
                 await asyncio.sleep(0)
@@ -130,6 +130,7 @@ def test_a_recorded_metrics_page_is_read() -> None:
     assert load is not None
     assert (load.waiting, load.kv_usage) == (0, 0)
     assert load.started == pytest.approx(1.79596519432e9)
+    assert (load.running, load.prompt_tokens, load.generated_tokens) == (0, 212, 17)
 
 
 def test_several_engines_add_up_and_the_fullest_counts() -> None:
@@ -147,6 +148,24 @@ def test_the_old_name_of_the_cache_gauge_is_known() -> None:
 
     assert load is not None
     assert load.kv_usage == 0.7
+
+
+def test_tokens_of_several_engines_add_up() -> None:
+    names = ("prompt_tokens_total", "generation_tokens_total")
+    lines = [f'vllm:{name}{{engine="{i}"}} {10 * i}' for i in range(3) for name in names]
+
+    load = read_load("\n".join([*lines, "vllm:num_requests_waiting 0"]).encode())
+
+    assert load is not None
+    assert (load.prompt_tokens, load.generated_tokens, load.tokens) == (30, 30, 60)
+
+
+@pytest.mark.parametrize("line", ["vllm:prompt_tokens_total NaN", "vllm:prompt_tokens_created 5", "other 3"])
+def test_tokens_that_are_not_told_are_unknown(line: str) -> None:
+    load = read_load(f"vllm:num_requests_waiting 0\nvllm:generation_tokens_total 5\n{line}\n".encode())
+
+    assert load is not None
+    assert (load.prompt_tokens, load.generated_tokens, load.tokens) == (None, 5, None)
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])

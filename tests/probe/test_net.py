@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from quantwatch.errors import Misconfigured, NodeFailed, NodeTimeout, NodeUnreachable
-from quantwatch.net import Endpoint, Limits, Link, base_url
+from quantwatch.net import Endpoint, Limits, Link, _tls, base_url
 from support.builders import QUICK, answering, doing, link
 
 Writer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -215,6 +215,23 @@ def test_a_file_that_is_no_certificate_is_configuration(tmp_path: Path) -> None:
         Link(Endpoint("n", "https://n", ca_file=str(bad)))
 
     assert isinstance(caught.value.__cause__, ssl.SSLError)
+
+
+def test_the_usual_authorities_are_read_once_and_not_at_all_for_plain_http() -> None:
+    contexts = [_tls(Endpoint(name, f"https://{name}")) for name in ("a", "b")]
+
+    assert isinstance(contexts[0], ssl.SSLContext)
+    assert contexts[0] is contexts[1]
+    assert _tls(Endpoint("c", "http://c")) is False
+
+
+@pytest.mark.parametrize("url", ["https://n", "HTTPS://n", "Https://n"])
+def test_certificates_are_verified_however_the_scheme_is_written(url: str) -> None:
+    context = _tls(Endpoint("n", url))
+
+    assert isinstance(context, ssl.SSLContext)
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
 
 
 async def test_a_header_that_cannot_be_sent_is_not_repeated_in_the_message() -> None:

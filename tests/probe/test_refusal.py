@@ -106,6 +106,36 @@ def test_a_long_message_is_cut() -> None:
     assert len(error_of(500, body).reason) < 350
 
 
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        "'input': {'model': 'm', 'prompt': 'PRIVATE'}}",
+        '"input":{"model":"m","prompt":"PRIVATE"}}',
+        "{'prompt': 'PRIVATE'}",
+        '"messages": [{"content": "PRIVATE"}]',
+        "'text' : 'PRIVATE'",
+        "\n  'body': 'PRIVATE'",
+    ],
+)
+@pytest.mark.parametrize("status", [400, 404, 422, 429, 500, 503])
+@pytest.mark.parametrize("shape", ["vllm", "fastapi", "text"])
+def test_a_request_that_a_server_repeats_is_not_told(repeated: str, status: int, shape: str) -> None:
+    message = f"1 validation error: {{'type': 'value_error', 'msg': 'too large', {repeated}"
+    bodies = {"vllm": json.dumps({"error": {"message": message}}), "fastapi": json.dumps([message]), "text": message}
+    text = str(error_of(status, bodies[shape].encode()))
+
+    assert "PRIVATE" not in text
+    assert "too large" in text
+
+
+def test_a_validation_error_of_fastapi_is_told_without_the_request() -> None:
+    detail = [{"type": "missing", "loc": ["body"], "msg": "Field required", "input": {"prompt": "PRIVATE"}}]
+    text = str(error_of(422, json.dumps({"detail": detail}).encode()))
+
+    assert "Field required" in text
+    assert "PRIVATE" not in text
+
+
 def test_a_message_that_ends_with_a_full_stop_gets_no_second_one() -> None:
     body = json.dumps({"error": {"message": "EngineCore encountered an issue."}}).encode()
 

@@ -12,7 +12,7 @@ from quantwatch.probe.budget import Budget
 from quantwatch.probe.contract import Ask
 from quantwatch.probe.vllm import NEUTRAL, VllmProber
 from support.builders import SEQUENCE, prober
-from support.tiny_node import Network, TinyModel, TinyNode
+from support.tiny_node import Network, TinyModel, TinyNode, said
 
 SCORING = Ask(ProbeMode.PROMPT_SCORING, 20)
 
@@ -93,7 +93,8 @@ async def test_generation_is_greedy_and_names_ids() -> None:
 
     got = await asking(node).generate(SEQUENCE.ids, limit=5)
 
-    assert list(SEQUENCE.ids) + list(got) == expected
+    assert list(SEQUENCE.ids) + list(got.ids) == expected
+    assert (got.text, got.finish_reason) == (said(got.ids), "length")
 
 
 async def test_a_negative_generated_id_is_corruption() -> None:
@@ -236,3 +237,14 @@ async def test_own_token_of_a_damaged_model_differs() -> None:
 
     assert max(abs(a - b) for a, b in zip(healthy.actual, damaged.actual, strict=True)) > 0.1
     assert not any(map(math.isnan, damaged.actual))
+
+
+@pytest.mark.parametrize(("given", "text"), [("né", "né"), ("a\ud83d.", "a\ufffd."), (None, ""), (5, "")])
+async def test_a_generated_text_is_always_valid_unicode(given: object, text: str) -> None:
+    def edit(reply: dict[str, list[dict[str, object]]]) -> object:
+        reply["choices"][0] |= {"text": given, "finish_reason": None}
+        return reply
+
+    got = await asking(TinyNode(edit=edit)).generate(SEQUENCE.ids, limit=2)
+
+    assert (got.text, got.finish_reason) == (text, None)

@@ -52,7 +52,12 @@ def is_private(host: str) -> bool:
 
 
 def test_the_shipped_sets_are_the_eight_of_the_design() -> None:
-    assert sorted(path.stem for path in GOLDEN.iterdir()) == sorted(SIZES)
+    assert sorted(path.name for path in GOLDEN.glob("*.yaml")) == [f"{name}.yaml" for name in sorted(SIZES)]
+
+
+def test_beside_the_sets_lie_only_the_prompts_that_calibrate_a_quantization() -> None:
+    others = [path for path in GOLDEN.rglob("*") if path.is_file() and path.parent != GOLDEN]
+    assert [str(path.relative_to(GOLDEN)) for path in others] == ["calibration/general.yaml"]
 
 
 @EACH_SET

@@ -50,11 +50,14 @@ def prober(
     clock: FakeClock | None = None,
     model: str | None = "tiny",
     limits: Limits = QUICK,
+    ranks: int = 1,
+    gate: Gate | None = None,
 ) -> VllmProber:
     """A prober over an injected transport."""
     connected = link(transport, host=host, limits=limits)
     chosen = budget or Budget()
-    return VllmProber(connected, budget=chosen, gate=Gate(connected, chosen, clock or FakeClock()), model=model)
+    given = gate or Gate(connected, chosen, clock or FakeClock())
+    return VllmProber(connected, budget=chosen, gate=given, model=model, ranks=ranks)
 
 
 def answering(status: int = 200, body: bytes = b"", **headers: str) -> httpx.MockTransport:

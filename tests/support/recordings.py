@@ -5,6 +5,9 @@ import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from torch import Tensor
+
 from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.prompt import GoldenSequence
 from quantwatch.measure.compare import Pair
@@ -64,3 +67,14 @@ def truth() -> dict[str, Any]:
     """Full-vocabulary KL of fp32 against the W8A8 node with outliers at 78 positions of sequences 1 and 3."""
     loaded: dict[str, Any] = json.loads((DATA / "pair" / "truth.fp32-vs-int8-w8a8-outlier.json").read_bytes())
     return loaded
+
+
+def at_truth() -> tuple[list[Pair], Tensor, Tensor]:
+    """The recorded pairs, where in the batch of all positions the truth is known, and the truth itself."""
+    known = truth()
+    recorded = pairs("int8-w8a8-outlier")
+    starts = [0]
+    for pair in recorded:
+        starts.append(starts[-1] + len(pair.baseline))
+    rows = [starts[s] + position - 1 for s, position in zip(known["sequence_index"], known["position"], strict=True)]
+    return recorded, torch.tensor(rows), torch.tensor(known["kl_p_q_nats"], dtype=torch.float64)

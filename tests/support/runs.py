@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from quantwatch.config.schema import ProbeSettings, Scheme, limits_for
+from quantwatch.config.limits import Scheme, limits_for
+from quantwatch.config.schema import ProbeSettings
 from quantwatch.flow.divergence import Evidence
 from quantwatch.flow.prompt import GoldenSequence, LengthBucket, ProbeMode, Prompt, PromptSet
 from quantwatch.flow.report import Report, SetReport

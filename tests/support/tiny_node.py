@@ -8,8 +8,10 @@ vLLM 0.32 in tests/data; test_tiny_node_speaks_vllm.py holds both against each o
 import asyncio
 import json
 import math
-from collections.abc import Awaitable, Callable
+import struct
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import httpx
@@ -34,15 +36,20 @@ class TinyModel:
     stuck_on: int | None = None
 
     def logprobs(self, ids: list[int]) -> Tensor:
-        """Distribution after ids: (VOCABULARY,) float64, in nats."""
-        logits = torch.zeros(VOCABULARY, dtype=torch.float64)
-        for back, token in enumerate(ids[-3:][::-1]):
-            logits += _row(self.seed, back, token) * (CONFIDENCE / (back + 1))
-        if self.damage:
-            logits += self.damage * _row(self.seed + 1000, 0, sum(ids[-3:]) % 997)
-        if self.stuck_on is not None:
-            logits[self.stuck_on] += 50.0
-        return torch.log_softmax(logits, 0)
+        """Distribution after ids: (VOCABULARY,) float64, in nats. It is shared, so nobody may change it."""
+        return _after(tuple(ids[-3:]), self.damage, self.seed, self.stuck_on)
+
+
+@lru_cache(maxsize=4096)
+def _after(last: tuple[int, ...], damage: float, seed: int, stuck_on: int | None) -> Tensor:
+    logits = torch.zeros(VOCABULARY, dtype=torch.float64)
+    for back, token in enumerate(last[::-1]):
+        logits += _row(seed, back, token) * (CONFIDENCE / (back + 1))
+    if damage:
+        logits += damage * _row(seed + 1000, 0, sum(last) % 997)
+    if stuck_on is not None:
+        logits[stuck_on] += 50.0
+    return torch.log_softmax(logits, 0)
 
 
 _ROWS: dict[tuple[int, int, int], Tensor] = {}
@@ -61,7 +68,13 @@ class TinyNode:
     """One server: a model, what is wrong with it, and a log of what it was asked.
 
     nan_on: a request whose prompt fulfils it is refused as vLLM refuses NaN. edit: changes a completion reply before it
-    is sent. replace: answers a request in the node's place.
+    is sent. more_metrics: lines of /metrics besides the usual. replace: answers a request in the node's place.
+    scored_by: what answers prompt scoring instead of the model, as a fault of that path alone would.
+    prompt_tokens, generated_tokens: its own counters; what its users cost is added there by whoever plays them. mode:
+    vLLM's --logprobs-mode. engines: data-parallel ranks, of which nan_rank computes NaN; ranks: which were asked for by
+    header. generation_config: what fields left out of a request are filled with. owner, vocabulary, born: what it tells
+    of itself where they are given. drops: fields that a reply is missing. bytes_a_token: 1, or as many as
+    one token stands for.
     """
 
     model: TinyModel = field(default_factory=TinyModel)
@@ -69,13 +82,29 @@ class TinyNode:
     cap: int = 20
     started: float = 1_700_000_000.0
     waiting: float = 0
+    running: float = 0
+    prompt_tokens: float = 0
+    generated_tokens: float = 0
     delay: float = 0.0
+    scored_by: TinyModel | None = None
     max_model_len: int = 8192
     tokenizer_shift: int = 0
+    bytes_a_token: int = 1
     api_key: str | None = None
+    more_metrics: str = ""
     nan_on: Callable[[list[int]], bool] = lambda _: False
     edit: Callable[[dict[str, Any]], Any] | None = None
     replace: Callable[[str], Response | None] = lambda _: None
+    mode: str = "raw_logprobs"
+    engines: int = 1
+    nan_rank: int | None = None
+    ranks: list[str | None] = field(default_factory=list)
+    generation_config: dict[str, Any] = field(default_factory=dict)
+    version: str = "0.32.0"
+    owner: str | None = None
+    vocabulary: int | None = None
+    born: float | None = None
+    drops: tuple[str, ...] = ()
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def app(self) -> Starlette:
@@ -107,17 +136,21 @@ class TinyNode:
 
     async def _models(self, _: Request) -> Response:
         card = {"id": self.name, "object": "model", "root": "tiny", "parent": None, "max_model_len": self.max_model_len}
-        return _json({"object": "list", "data": [card]})
+        return _json({"object": "list", "data": [card if self.owner is None else {**card, "owned_by": self.owner}]})
 
     async def _version(self, _: Request) -> Response:
-        return _json({"version": "0.32.0"})
+        return _json({"version": self.version})
 
     async def _metrics(self, _: Request) -> Response:
+        others = "".join(f'vllm:num_requests_waiting{{engine="{rank}"}} 0.0\n' for rank in range(1, self.engines))
+        born = "" if self.born is None else f'vllm:num_preemptions_created{{engine="0"}} {self.born!r}\n'
         return PlainTextResponse(
-            f"process_start_time_seconds {self.started}\n"
-            f'vllm:num_requests_running{{engine="0"}} 0.0\n'
-            f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}\n'
-            f'vllm:kv_cache_usage_perc{{engine="0"}} 0.1\n'
+            f"process_start_time_seconds {self.started!r}\n{born}"
+            f'vllm:num_requests_running{{engine="0"}} {self.running}\n'
+            f'vllm:num_requests_waiting{{engine="0"}} {self.waiting}\n{others}'
+            f'vllm:kv_cache_usage_perc{{engine="0"}} 0.1\n{self.more_metrics}'
+            f'vllm:prompt_tokens_total{{engine="0"}} {self.prompt_tokens}\n'
+            f'vllm:generation_tokens_total{{engine="0"}} {self.generated_tokens}\n'
         )
 
     async def _tokenize(self, request: Request) -> Response:
@@ -127,18 +160,24 @@ class TinyNode:
         else:
             text = body["prompt"]
         special = [BOS] if body.get("add_special_tokens", True) else []
-        tokens = special + [(byte + self.tokenizer_shift) % 256 for byte in text.encode()]
+        raw, width = text.encode(), self.bytes_a_token
+        pieces = [sum(raw[i : i + width]) for i in range(0, len(raw), width)]
+        tokens = special + [(piece + self.tokenizer_shift) % 256 for piece in pieces]
         return _json({"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens, "token_strs": None})
 
     async def _completions(self, request: Request) -> Response:
-        body = await request.json()
+        body = self.generation_config | await request.json()
+        rank = request.headers.get("x-data-parallel-rank")
         await asyncio.sleep(self.delay)
         self.asked.append(body)
-        refusal = self._refusal(body)
+        self.ranks.append(rank)
+        refusal = self._refusal(body) or self._rank_refusal(rank)
         if refusal is not None:
             return refusal
         prompt = body["prompt"]
         prompts: list[list[int]] = prompt if isinstance(prompt[0], list) else [prompt]
+        self.prompt_tokens += sum(map(len, prompts))
+        self.generated_tokens += body["max_tokens"] * len(prompts)
         reply = {
             "id": "cmpl-1",
             "object": "text_completion",
@@ -161,23 +200,43 @@ class TinyNode:
         if max(map(len, prompts)) + body["max_tokens"] > self.max_model_len:
             said = f"This model's maximum context length is {self.max_model_len} tokens."
             return _error(400, f"{said} (parameter=input_tokens)", "input_tokens")
+        if body.get("logit_bias") and self.vocabulary is not None:
+            said = "token_id(s) [2147483647] in logit_bias contain out-of-vocab token ids. Vocabulary size: "
+            return _error(400, f"{said}{self.vocabulary} (parameter=logit_bias)", "logit_bias")
         with_numbers = body.get("logprobs") is not None or body.get("prompt_logprobs") is not None
         if with_numbers and any(self.nan_on(ids) for ids in prompts):
             return _error(400, "Out of range float values are not JSON compliant", None)
         return None
+
+    def _rank_refusal(self, rank: str | None) -> Response | None:
+        if rank is None:
+            return None
+        if int(rank) >= self.engines:
+            return _error(400, f"data_parallel_rank {rank} is out of range [0, {self.engines}).", None)
+        broken = self.nan_rank is not None and int(rank) == self.nan_rank
+        return _error(400, "Out of range float values are not JSON compliant", None) if broken else None
+
+    def _listed(self, ids: list[int], body: dict[str, Any]) -> Tensor:
+        """What is listed after ids: values of the node's mode."""
+        after = self.model.logprobs(ids)
+        if self.mode == "raw_logprobs":
+            return after
+        temperature = body.get("temperature", 1.0) or 1.0
+        values = after / temperature if self.mode.startswith("processed") else after
+        return torch.log_softmax(values, 0) if self.mode.endswith("logprobs") else values + 20.0
 
     def _choice(self, ids: list[int], index: int, body: dict[str, Any]) -> dict[str, Any]:
         generated: list[int] = []
         rows: list[Tensor] = []
         for _ in range(body["max_tokens"]):
             after = self.model.logprobs(ids + generated)
-            rows.append(after)
-            generated.append(int(after.argmax()))
+            rows.append(self._listed(ids + generated, body))
+            generated.append(int(_penalized(after, ids + generated, body).argmax()))
         k = body.get("logprobs")
         scored = body.get("prompt_logprobs")
-        return {
+        whole = {
             "index": index,
-            "text": "",
+            "text": said(generated),
             "logprobs": None if k is None else _generated_logprobs(rows, generated, k),
             "finish_reason": "length",
             "stop_reason": None,
@@ -185,16 +244,32 @@ class TinyNode:
             "prompt_logprobs": None if scored is None else self._prompt_logprobs(ids, scored),
             "prompt_token_ids": ids,
         }
+        return {name: value for name, value in whole.items() if name not in self.drops}
 
     def _prompt_logprobs(self, ids: list[int], k: int) -> list[dict[str, Any] | None]:
         rows: list[dict[str, Any] | None] = [None]
         for i in range(1, len(ids)):
-            after = self.model.logprobs(ids[:i])
+            after = (self.scored_by or self.model).logprobs(ids[:i])
             own = ids[i]
             top = [own, *(t for t in after.topk(k).indices.tolist() if t != own)]
             top = top if own in after.topk(k).indices.tolist() else top[: k + 1]
             rows.append({str(t): _entry(after, t) for t in top})
         return rows
+
+
+def _penalized(after: Tensor, before: list[int], body: dict[str, Any]) -> Tensor:
+    """Log-probabilities from which the next token is taken, with vLLM's repetition penalty on all that went before."""
+    penalty = body.get("repetition_penalty", 1)
+    if penalty == 1:
+        return after
+    lowered = after.clone()
+    lowered[before] *= penalty
+    return lowered
+
+
+def said(ids: Sequence[int]) -> str:
+    """The model's words: a letter a token, since bytes drawn at random are no text."""
+    return "".join(chr(ord("a") + token % 26) for token in ids)
 
 
 def _entry(after: Tensor, token: int) -> dict[str, Any]:
@@ -216,7 +291,7 @@ def _generated_logprobs(rows: list[Tensor], generated: list[int], k: int) -> dic
 
 
 def _float32(value: float) -> float:
-    return float(torch.tensor(value, dtype=torch.float32))
+    return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
 def _error(status: int, message: str, param: str | None, kind: str = "BadRequestError") -> Response:

@@ -1,34 +1,26 @@
 """`quantwatch compare`: hold nodes against a baseline here and now, without a configuration file."""
 
-import asyncio
-import sys
-from collections.abc import Callable
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
-from rich.console import Console
 
 from quantwatch.cli.exit_codes import exit_code
+from quantwatch.cli.gathering import gather
 from quantwatch.cli.output import STANDARD_OUTPUT, Terminal, refuse_unwritable, write_json
+from quantwatch.cli.progress import progress
+from quantwatch.cli.servers import ServerWithModel, refuse_equal, secret, server
 from quantwatch.cli.tables import show
 from quantwatch.clock import SystemClock
-from quantwatch.config.schema import ProbeSettings, Scheme, limits_for
-from quantwatch.config.secrets import secret_ref, without_userinfo
+from quantwatch.config.limits import Scheme, limits_for
+from quantwatch.config.schema import ProbeSettings
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import ProbeMode
-from quantwatch.net import Endpoint, base_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from quantwatch.flow.report import Report
-    from quantwatch.flows.plan import Plan, PlannedSet, Progress
-
-ServerWithModel = tuple[Endpoint, str | None]
+    from quantwatch.flows.plan import Plan, PlannedSet
 
 
 def command(
@@ -53,6 +45,9 @@ def command(
         str, typer.Option(help="continuation, or all: prompt positions count as well")
     ] = "continuation",
     continuation_tokens: Annotated[int, typer.Option(min=1, max=1024, help="Longest continuation")] = 96,
+    confidence: Annotated[
+        float, typer.Option(min=0.5, max=0.9999, help="Chance that a healthy node breaches no limit of this comparison")
+    ] = 0.95,
     strict: Annotated[bool, typer.Option(help="Exit with 1 on a warning too")] = False,  # noqa: FBT002, a flag
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output")
@@ -67,6 +62,9 @@ def command(
     max_scored_tokens: Annotated[
         int, typer.Option(min=16, help="Longest sequence to score in one request; it costs the node memory")
     ] = 1024,
+    tokens_per_minute: Annotated[
+        int, typer.Option(min=64, help="Tokens sent to one server in any minute; what does not fit waits")
+    ] = 20_000,
     cache: Annotated[
         Path | None, typer.Option(help="Folder for the baseline's answers; the user's cache if left out")
     ] = None,
@@ -76,7 +74,7 @@ def command(
     Exit code: 0 no breach, 1 degraded or corrupted (with --strict also a warning), 2 cannot tell, 3 usage or
     configuration error, 4 internal error.
     """
-    from quantwatch.cli.as_json import plan_json
+    from quantwatch.flows.plan import plan_json
 
     plan = _plan(
         _sets(task_set, sequences, prompts=prompts, seed=seed, mode=mode),
@@ -85,13 +83,14 @@ def command(
         seed=seed,
         positions=positions,
         continuation_tokens=continuation_tokens,
+        confidence=confidence,
     )
-    key = _secret(api_key)
-    reference = _server(f"baseline={baseline}", baseline_model or model, _secret(baseline_api_key) or key, ca_file)
-    nodes = [_server(one, model, key, ca_file) for one in node]
-    _refuse_equal(nodes)
+    key = secret(api_key)
+    reference = server(f"baseline={baseline}", baseline_model or model, secret(baseline_api_key) or key, ca_file)
+    nodes = [server(one, model, key, ca_file) for one in node]
+    refuse_equal(nodes)
     _refuse_prompt_positions(plan)
-    probe = _probe(timeout, patience, max_scored_tokens, plan.k)
+    probe = _probe(timeout, patience, scored_tokens=max_scored_tokens, k=plan.k, tokens_per_minute=tokens_per_minute)
     if json_file is not None:
         refuse_unwritable(json_file)
     started_at = SystemClock().now()
@@ -102,11 +101,16 @@ def command(
     raise typer.Exit(exit_code(result, strict=strict))
 
 
-def _probe(timeout: float, patience: float, scored_tokens: int, k: int) -> ProbeSettings:
+def _probe(timeout: float, patience: float, *, scored_tokens: int, k: int, tokens_per_minute: int) -> ProbeSettings:
     """Probe settings out of options; entries follow from tokens and k, so that one option is enough."""
-    entries = max(ProbeSettings().max_scored_entries, scored_tokens * k)
-    given = {"timeout": f"{timeout:.3f}s", "patience": f"{patience:.3f}s", "max_scored_tokens": scored_tokens}
-    return ProbeSettings.model_validate({**given, "max_scored_entries": entries})
+    given = {
+        "timeout": f"{timeout:.3f}s",
+        "patience": f"{patience:.3f}s",
+        "max_scored_tokens": scored_tokens,
+        "max_scored_entries": max(ProbeSettings().max_scored_entries, scored_tokens * k),
+        "tokens_per_minute": tokens_per_minute,
+    }
+    return ProbeSettings.model_validate(given)
 
 
 def _refuse_prompt_positions(plan: "Plan") -> None:
@@ -118,7 +122,7 @@ def _refuse_prompt_positions(plan: "Plan") -> None:
 
 def _tell(result: "Report", json_file: Path | None, *, plan: dict[str, Any], started_at: datetime) -> None:
     """Write first, show then: a reader that is gone must not cost the file."""
-    from quantwatch.cli.as_json import report_json
+    from quantwatch.flow.as_json import report_json
 
     if json_file is not None:
         write_json(report_json(result, plan=plan, started_at=started_at), json_file)
@@ -132,53 +136,10 @@ def _compare(
     from quantwatch.flows.report import report
     from quantwatch.wiring import cache_folder, comparison
 
-    with _progress() as tell:
-        gathered: list[Any] = []
-
-        async def gather() -> None:
-            folder = cache or cache_folder()
-            async with comparison(baseline, nodes, plan, probe=probe, cache=folder, tell=tell) as run:
-                gathered.append(run)
-                await run.run()
-
-        crash = None
-        try:
-            asyncio.run(gather())
-        except KeyboardInterrupt:
-            if not gathered:
-                raise typer.Abort from None
-        except Exception as exc:
-            # One of the few broad handlers: hours of measuring are not lost to one fault, raised after the report.
-            if not gathered:
-                raise
-            crash = exc
-    return report(gathered[0]), crash
-
-
-@contextmanager
-def _progress() -> "Iterator[Callable[[Progress], None]]":
-    """Progress on standard error: a bar with the time left for a person, a line now and then for a log."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _line
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as bar:
-        task = bar.add_task("handshake", total=None)
-        yield lambda at: bar.update(task, completed=at.done, total=at.total, description=at.doing)
-
-
-def _line(at: "Progress") -> None:
-    print(f"{at.done}/{at.total} {at.doing}", file=sys.stderr, flush=True)  # noqa: T201, progress for a log
+    folder = cache or cache_folder()
+    with progress() as tell:
+        run, crash = gather(lambda: comparison(baseline, nodes, plan, probe=probe, cache=folder, tell=tell))
+    return report(run), crash
 
 
 def _sets(
@@ -213,58 +174,28 @@ def _prompts_file(name: str, shipped: dict[str, Path]) -> Path:
 
 
 def _plan(
-    sets: tuple["PlannedSet", ...], scheme: Scheme, *, k: int, seed: int, positions: str, continuation_tokens: int
+    sets: tuple["PlannedSet", ...],
+    scheme: Scheme,
+    *,
+    k: int,
+    seed: int,
+    positions: str,
+    continuation_tokens: int,
+    confidence: float,
 ) -> "Plan":
     from quantwatch.flows.plan import Plan
+    from quantwatch.judge.confidence import critical_limits, interval_level
     from quantwatch.measure.compare import Scope
 
     if positions not in ("continuation", "all"):
         raise InputError(f"--positions {positions}: continuation or all is wanted")
+    limits = limits_for(scheme)
     return Plan(
         sets=sets,
-        limits=limits_for(scheme),
+        limits=limits,
+        level=interval_level(confidence, tests=len(sets) * critical_limits(limits)),
         k=k,
         seed=seed,
         scope=Scope(positions),
         continuation_tokens=continuation_tokens,
     )
-
-
-def _server(given: str, model: str | None, api_key: str | None, ca_file: str | None) -> ServerWithModel:
-    """An endpoint out of URL or NAME=URL."""
-    name, separator, url = given.partition("=")
-    if not separator or "://" in name:
-        name, url = "", given
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        usable = False
-    shown = without_userinfo(url)
-    if not usable:
-        raise InputError(f"{shown}: no usable URL; http://HOST:PORT is wanted")
-    if "@" in parts.netloc:
-        raise InputError(f"{shown}: a name or password in a URL ends up in messages; use --api-key")
-    return Endpoint(name or parts.netloc, url, api_key=api_key, ca_file=ca_file), model
-
-
-def _secret(given: str | None) -> str | None:
-    if given is None:
-        return None
-    try:
-        return secret_ref(given).resolve()
-    except ValueError as exc:
-        raise InputError(f"--api-key: {exc}") from exc
-
-
-def _refuse_equal(nodes: list[ServerWithModel]) -> None:
-    """Names and addresses must tell the servers apart."""
-    for what, values in (
-        ("are called", [endpoint.name for endpoint, _ in nodes]),
-        ("have the URL", [base_url(endpoint.url) for endpoint, _ in nodes]),
-    ):
-        twice = sorted({value for value in values if values.count(value) > 1})
-        if twice:
-            raise InputError(f"two nodes {what} {', '.join(twice)}; name each once: --node NAME=URL")
-    if "baseline" in [endpoint.name for endpoint, _ in nodes]:
-        raise InputError("no node can be called baseline; give it another name: --node NAME=URL")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from quantwatch.cli.output import write_json
+from quantwatch.errors import InputError
 
 
 def check_config(
@@ -18,8 +19,9 @@ def check_config(
     ] = None,
 ) -> None:
     """Check a configuration file and tell what it will cost. Exit code 3 with every problem when it is wrong."""
+    from quantwatch.config.advice import advice
     from quantwatch.config.load import load_settings
-    from quantwatch.flows.costs import costs
+    from quantwatch.flows.costs import costs, over_budget
     from quantwatch.prompts.load import shipped_sets
 
     shipped = shipped_sets()
@@ -34,14 +36,16 @@ def check_config(
             {
                 "name": one.name,
                 "prompts": len(one.pool.prompts),
+                "draw": settings.task_sets[one.name].draw,
                 "mode": one.mode.value,
                 "runs_a_day": round(one.runs, 3),
                 "tokens_a_run": round(one.run.total),
                 "tokens_a_day": round(one.tokens_a_day),
+                "tokens_sent_a_run": round(one.run.sent),
             }
             for one in estimated
         ],
-        "warnings": _unset_secrets(settings),
+        "warnings": [*_unset_secrets(settings), *advice(settings), *over_budget(settings, estimated)],
     }
     if json_file is None:
         _show(summary)
@@ -52,7 +56,6 @@ def check_config(
 def _unset_secrets(settings: Any) -> list[str]:
     """Secrets that cannot be fetched here and now: a warning, for the file may be checked on another machine."""
     from quantwatch.config.secrets import secrets_of
-    from quantwatch.errors import InputError
 
     warnings = []
     for path, secret in secrets_of(settings):
@@ -65,13 +68,13 @@ def _unset_secrets(settings: Any) -> list[str]:
 
 def _show(summary: dict[str, Any]) -> None:
     console = Console(highlight=False)
-    table = Table("task set", "prompts", "mode", "runs/day", "tokens/run", "tokens/day")
+    table = Table("task set", "draw", "mode", "runs/day", "tokens/run", "tokens/day")
     table.columns[0].no_wrap = table.columns[2].no_wrap = True
     for column in table.columns[3:]:
         column.justify = "right"
     for one in summary["task_sets"]:
         tokens = (f"{one['tokens_a_run']:,}", f"{one['tokens_a_day']:,}")
-        table.add_row(one["name"], str(one["prompts"]), one["mode"], f"{one['runs_a_day']:g}", *tokens)
+        table.add_row(one["name"], f"{one['draw']} of {one['prompts']}", one["mode"], f"{one['runs_a_day']:g}", *tokens)
     console.print(table)
     for warning in summary["warnings"]:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
@@ -84,8 +87,19 @@ def _show(summary: dict[str, Any]) -> None:
     )
 
 
-def schema() -> None:
+def schema(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference for people instead")] = False,  # noqa: FBT002, a flag
+    plan: Annotated[bool, typer.Option("--plan", help="The schema of a plan for quantwatch accept instead")] = False,  # noqa: FBT002, a flag
+) -> None:
     """Print the JSON schema of the configuration file, for editors and CI."""
+    from quantwatch.config.accept_plan import plan_schema
+    from quantwatch.config.reference import configuration_reference
     from quantwatch.config.schema import settings_schema
 
-    print(json.dumps(settings_schema(), indent=2, ensure_ascii=False))  # noqa: T201, the output of the command
+    if plan and markdown:
+        raise InputError("--plan has no reference for people; docs/release-gate.md has every key")
+    if plan:
+        print(json.dumps(plan_schema(), indent=2, ensure_ascii=False))  # noqa: T201, the output of the command
+        return
+    whole = configuration_reference() if markdown else json.dumps(settings_schema(), indent=2, ensure_ascii=False)
+    print(whole, end="" if markdown else "\n")  # noqa: T201, the output of the command

@@ -7,9 +7,26 @@ import typer
 from rich.console import Console
 
 from quantwatch import __version__
-from quantwatch.cli import compare, config, prompts
+from quantwatch.cli import (
+    accept,
+    admin,
+    calibrate,
+    compare,
+    config,
+    daemon,
+    demo,
+    enroll,
+    handshake,
+    history,
+    inspect,
+    prompts,
+    references,
+    rollout,
+    serve,
+    store,
+)
 from quantwatch.cli.exit_codes import INTERNAL, OK, USAGE
-from quantwatch.errors import InputError, ProbeError
+from quantwatch.errors import InputError, ProbeError, StoreError
 
 app = typer.Typer(
     name="quantwatch",
@@ -19,10 +36,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
+app.command("demo")(demo.command)
 app.command("compare")(compare.command)
+app.command("accept")(accept.command)
+app.command("handshake")(handshake.command)
+app.command("calibrate")(calibrate.command)
+app.command("serve")(serve.command)
+app.command("run")(daemon.command)
+app.command("inspect")(inspect.command)
+app.command("enroll")(enroll.command)
+app.command("status")(admin.status)
+app.command("pause")(admin.pause)
+app.command("resume")(admin.resume)
+app.command("reload")(admin.reload)
+app.command("release")(admin.release)
+app.command("accept-baseline")(admin.accept_baseline)
+app.command("history")(history.history)
+app.command("show")(history.show)
+app.command("diff")(history.diff)
 app.command("check-config")(config.check_config)
 app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
+app.add_typer(rollout.app, name="rollout")
+app.add_typer(references.app, name="references")
+app.add_typer(store.app, name="store")
 
 
 @app.command("version")
@@ -54,7 +91,7 @@ def main(arguments: list[str], *, commands: typer.Typer = app) -> int:
         return USAGE
     except typer.Abort:
         return USAGE
-    except (InputError, ProbeError) as exc:
+    except (InputError, ProbeError, StoreError) as exc:
         errors.print(str(exc), style="red", markup=False)
         return USAGE
     except Exception:  # noqa: BLE001, place 3 of 3: a command must end with a code and a message, never a bare crash

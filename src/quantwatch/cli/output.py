@@ -27,8 +27,12 @@ def refuse_unwritable(path: Path) -> None:
 
 def write_json(content: dict[str, Any], path: Path) -> None:
     """Write JSON to a file, whole or not at all, or to standard output for `-`. Raises InputError when it cannot."""
-    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    whole = (text + "\n").encode("utf-8", "backslashreplace")  # servers can send half a character
+    write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write text to a file, whole or not at all, or to standard output for `-`. Raises InputError when it cannot."""
+    whole = text.encode("utf-8", "backslashreplace")  # servers can send half a character
     if path == STANDARD_OUTPUT:
         sys.stdout.write(whole.decode())
         return

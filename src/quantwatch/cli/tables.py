@@ -11,7 +11,7 @@ from rich.text import Text
 from quantwatch.flow.divergence import Divergence, Estimate, Evidence
 from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Finding, Quality
-from quantwatch.judge.threshold import LABELS
+from quantwatch.judge.threshold import name_of, percent
 
 STYLE = {
     Quality.OK: "green",
@@ -60,25 +60,39 @@ def _task_set(one: SetReport, target: TargetReport) -> RenderableType:
         (f"{one.name}", "bold"), f" on {target.target}: ", (str(one.verdict.quality), STYLE[one.verdict.quality])
     )
     if one.divergence is None:
-        return Group(title, *(Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons))
-    table = Table(title=title, title_justify="left", caption=_caption(one, one.divergence), caption_justify="left")
-    for name in ("", "value", "95 % interval", "warn", "critical", "verdict"):
+        return Group(title, *_lines(one))
+    caption = _caption(one, one.divergence)
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left", box=SIMPLE_HEAD)
+    table.pad_edge, table.padding = False, (0, 1, 0, 0)  # the longest words then fit 80 columns
+    for name in ("", "value", "interval", "warn", "critical", "verdict"):
         table.add_column(name, justify="left" if name in ("", "verdict") else "right", no_wrap=True)
     for finding in one.verdict.findings:
         table.add_row(*_row(finding))
-    lines = [Padding(Text(reason), (0, 0, 0, 2)) for reason in one.verdict.reasons]
-    return Group(table, *lines, Text(""))
+    return Group(table, *_lines(one), Text(""))
+
+
+def _lines(one: SetReport) -> list[RenderableType]:
+    """The reasons, and dimly what was odd but decided nothing."""
+    told = " ".join(one.verdict.reasons)
+    odd = [seen.said for seen in one.observation.canary.seen if seen.said not in told]
+    lines = [Text(reason) for reason in one.verdict.reasons] + [Text(f"noted: {said}", style="dim") for said in odd]
+    return [Padding(line, (0, 0, 0, 2)) for line in lines]
 
 
 def _row(finding: Finding) -> tuple[RenderableType, ...]:
     return (
-        LABELS[finding.metric],
+        name_of(finding),
         number(finding.value),
         interval(Estimate(finding.value, finding.interval)),
         number(finding.limit.warn),
         number(finding.limit.critical),
         Text(str(finding.quality), style=STYLE[finding.quality]),
     )
+
+
+def _level(d: Divergence) -> str:
+    interval = d.kl_mean.interval
+    return "" if interval is None else f"; intervals at {percent(interval.level)}, two-sided"
 
 
 def _caption(one: SetReport, d: Divergence) -> str:
@@ -88,7 +102,7 @@ def _caption(one: SetReport, d: Divergence) -> str:
         f"{d.prompts} sequences {drawn}, {d.positions} positions, k = {d.k}, {d.mode}, {d.estimator} bound in nats; "
         f"perplexity {number(d.perplexity_baseline)} -> {number(d.perplexity_node)}, p99 KL {number(d.kl_p99.value)}, "
         f"max KL {number(d.kl_max)}, tail mass {number(d.tail_mass_baseline)}, "
-        f"{d.uninformative_positions} uninformative positions{broken}"
+        f"{d.uninformative_positions} uninformative positions{broken}{_level(d)}"
     )
 
 
@@ -97,7 +111,7 @@ def _overview(target: TargetReport) -> Table:
     table = Table(
         title=Text(f"{target.target} over all task sets"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False
     )
-    for name in ("task set", "mean KL", "95 % interval", "PPL ratio", "top-1", "verdict"):
+    for name in ("task set", "mean KL", "interval", "PPL ratio", "top-1", "verdict"):
         table.add_column(name, justify="left" if name in ("task set", "verdict") else "right", no_wrap=True)
     for one in target.task_sets:
         d = one.divergence

@@ -8,6 +8,7 @@ from quantwatch.flow.prompt import LengthBucket, ProbeMode
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=80)]
 SetName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=60)]
+Mark = Annotated[str, StringConstraints(pattern=r"^\S{1,24}$")]
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
@@ -53,4 +54,5 @@ class GoldenFile(BaseModel):
     description: Text
     license: Text
     mode: ProbeMode = ProbeMode.PROMPT_SCORING
+    protocol: list[Mark] = Field(default_factory=list, max_length=12)
     prompts: list[GoldenPrompt] = Field(min_length=1)

@@ -1,13 +1,14 @@
 """A configuration file -> frozen Settings, or every problem in it at once."""
 
-import difflib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from quantwatch.config.problems import validated
-from quantwatch.config.schema import PoolMode, Settings
+from quantwatch.config.problems import known_names, validated
+from quantwatch.config.schema import ListenSettings, Settings
 from quantwatch.config.source import Path_, Source, dotted, read_yaml
 from quantwatch.errors import ConfigError, Problem
+from quantwatch.flow.decision import PoolMode
 
 ACTING = (PoolMode.APPROVE, PoolMode.ENFORCE)
 MakeProblem = Callable[[Path_, str], Problem]
@@ -27,10 +28,31 @@ def load_settings(path: Path, *, shipped: Mapping[str, Path]) -> Settings:
     return settings
 
 
+def load_listen(path: Path) -> ListenSettings:
+    """The section `server` alone: who looks for a running daemon is not held up by a fault elsewhere in the file.
+
+    Raises ConfigError.
+    """
+    source = read_yaml(path)
+    section = source.data.get("server", {}) if isinstance(source.data, dict) else source.data
+    lines = {where[1:]: line for where, line in source.lines.items() if where[:1] == ("server",)}
+    return validated(ListenSettings, Source(source.file, section, lines))
+
+
 def prompts_file(settings: Settings, name: str, *, folder: Path, shipped: Mapping[str, Path]) -> Path:
     """The golden prompts file of a configured task set. folder: where the configuration file is."""
     given = settings.task_sets[name].prompts
     return folder / given if given is not None else shipped[name]
+
+
+def store_file(settings: Settings, *, folder: Path) -> Path:
+    """Where the store is; a relative path starts at the configuration file's folder."""
+    return folder / settings.store.path
+
+
+def references_folder(settings: Settings, *, folder: Path) -> Path:
+    """Where references are; a relative path starts at the store's folder."""
+    return store_file(settings, folder=folder).parent / settings.references.path
 
 
 def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping[str, Path]) -> Iterator[Problem]:
@@ -41,7 +63,7 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
     yield from _pools(settings, problem)
     for name, task_set in settings.task_sets.items():
         if task_set.prompts is None and name not in shipped:
-            message = f"no shipped task set {name}; {_known(name, list(shipped))}; or name a file under prompts"
+            message = f"no shipped task set {name}; {known_names(name, list(shipped))}; or name a file under prompts"
             yield problem(("task_sets", name), message)
         elif task_set.prompts is not None and not (folder / task_set.prompts).is_file():
             yield problem(("task_sets", name, "prompts"), f"no such prompts file: {folder / task_set.prompts}")
@@ -55,7 +77,8 @@ def _targets(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
             yield problem(("targets", i, "name"), f"{target.name} is the name of targets[{names[target.name]}] already")
         names.setdefault(target.name, i)
         if target.pool not in settings.pools:
-            yield problem(("targets", i, "pool"), f"no pool {target.pool}; {_known(target.pool, list(settings.pools))}")
+            known = known_names(target.pool, list(settings.pools))
+            yield problem(("targets", i, "pool"), f"no pool {target.pool}; {known}")
         url = target.url.rstrip("/")
         if (url, target.model) in urls:
             yield problem(("targets", i, "url"), f"targets[{urls[url, target.model]}] has this URL and model already")
@@ -72,13 +95,13 @@ def _pools(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
         if name not in pools.values():
             yield problem(("pools", name), "no target belongs to this pool")
         if pool.fallback is not None and pool.fallback not in others:
-            yield problem(path, f"no fallback {pool.fallback}; {_known(pool.fallback, others)}")
-        if pool.fallback is None and pool.mode in ACTING and list(pools.values()).count(name) == 1:
+            yield problem(path, f"no fallback {pool.fallback}; {known_names(pool.fallback, others)}")
+        size = list(pools.values()).count(name)
+        if pool.mode in ACTING and size > 1 and 0 < pool.max_isolated * size < 1:
+            least = f"{math.ceil(100 / size)}%"
+            said = f"{pool.max_isolated:.0%} of {size} targets is less than one, so nothing could ever be isolated"
+            yield problem((*path[:2], "max_isolated"), f"{said}; the least is {least}")
+        if pool.fallback is None and pool.mode in ACTING and size == 1:
             yield problem(
                 ("pools", name), "a pool of one that may act needs a fallback, or it can never isolate its node"
             )
-
-
-def _known(found: str, allowed: list[str]) -> str:
-    close = difflib.get_close_matches(found, allowed, n=1)
-    return (f"did you mean {close[0]}? " if close else "") + f"known: {', '.join(sorted(allowed))}"

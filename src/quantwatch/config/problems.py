@@ -56,6 +56,12 @@ def unknown_key(key: str, allowed: list[str]) -> str:
     return f"unknown key; {hint}allowed here: {', '.join(allowed)}"
 
 
+def known_names(found: str, allowed: list[str]) -> str:
+    """The part of a sentence that helps to a name that is known."""
+    close = difflib.get_close_matches(found, allowed, n=1)
+    return (f"did you mean {close[0]}? " if close else "") + f"known: {', '.join(sorted(allowed))}"
+
+
 def nearest(found: Any, error: ErrorDetails) -> str:
     """A hint at the allowed value that looks most like what was found."""
     allowed = [word.strip(" '") for word in str(error["ctx"]["expected"]).replace(" or ", ",").split(",")]

@@ -23,3 +23,24 @@ def runs_a_day(expression: str) -> float:
         if fires is None or fires >= start + timedelta(days=28):
             return count / 28
         count, last = count + 1, fires
+
+
+def longest_gap(expression: str) -> float:
+    """The longest time between two fires of a crontab expression in seconds, over four weeks from a Monday on.
+
+    Rarer ones get as far as their second fire.
+    """
+    trigger = CronTrigger.from_crontab(expression, timezone=UTC)
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    longest = 0.0
+    last: datetime | None = None
+    while True:
+        after = start if last is None else last + timedelta(seconds=1)
+        fires: datetime | None = trigger.get_next_fire_time(last, after)
+        if fires is None:
+            return longest or 28 * 86400.0
+        if last is not None:
+            longest = max(longest, (fires - last).total_seconds())
+            if fires >= start + timedelta(days=28):
+                return longest
+        last = fires

@@ -7,15 +7,15 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
+from quantwatch.config.limits import LimitSettings, Scheme, SliceSettings
 from quantwatch.config.schedule import check_cron
 from quantwatch.config.secrets import SECRET_NAME, HeaderValue, Secret
-from quantwatch.config.units import Count, Duration, Number, PositiveDuration, Share, Size
+from quantwatch.config.strict import Name, Strict
+from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
+from quantwatch.flow.decision import Lane, PoolMode
 from quantwatch.flow.prompt import ProbeMode
-from quantwatch.flow.verdict import Limit, Metric
-
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$", max_length=80)]
 
 
 def _no_password(url: str) -> str:
@@ -40,35 +40,12 @@ Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$"), AfterVa
 Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$"), AfterValidator(_port)]
 
 
-class Strict(BaseModel):
-    """Unknown keys are errors, values never change after loading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-
-class Scheme(StrEnum):
-    """Quantization schemes with their own starting limits."""
-
-    INT8 = "int8"
-    INT4 = "int4"
-    FP8 = "fp8"
-
-
-class PoolMode(StrEnum):
-    """How far quantwatch may go on its own."""
-
-    OBSERVE = "observe"
-    DRY_RUN = "dry_run"
-    APPROVE = "approve"
-    ENFORCE = "enforce"
-
-
 class TlsSettings(Strict):
     """Certificates for one server: who signs it, and who we are."""
 
-    ca_file: str | None = None
-    certificate_file: str | None = None
-    key_file: str | None = None
+    ca_file: str | None = Field(None, description="Who signed the server, PEM; the system's own if left out")
+    certificate_file: str | None = Field(None, description="Our own certificate, PEM; goes with key_file")
+    key_file: str | None = Field(None, description="The key of our own certificate, PEM; goes with certificate_file")
 
     @model_validator(mode="after")
     def _pair(self) -> "TlsSettings":
@@ -80,11 +57,13 @@ class TlsSettings(Strict):
 class ServerSettings(Strict):
     """An inference server: where it is and how to get in."""
 
-    url: Url
+    url: Url = Field(description="The server's own address, never a gateway's")
     model: str | None = Field(None, description="Model name at this server; its only model if left out")
-    api_key: Secret | None = None
-    headers: dict[str, HeaderValue] = Field(default_factory=dict)
-    tls: TlsSettings = Field(default_factory=TlsSettings)
+    api_key: Secret | None = Field(None, description="Sent as a bearer token")
+    headers: dict[str, HeaderValue] = Field(
+        default_factory=dict, description="Sent with every request; one that looks like a secret must name it"
+    )
+    tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
 
     @field_validator("headers", mode="before")
     @classmethod
@@ -98,35 +77,55 @@ class ServerSettings(Strict):
 class TargetSettings(ServerSettings):
     """A quantized node to watch."""
 
-    name: Name
-    scheme: Scheme
-    pool: Name
+    name: Name = Field(description="What metrics, history and commands call it; unique")
+    scheme: Scheme = Field(description="Its quantization; decides the starting limits")
+    pool: Name = Field(description="The pool that it belongs to")
     gateway_name: str | None = Field(None, description="What the gateway calls this node; its URL if left out")
+    data_parallel_size: Count = Field(
+        1, ge=1, le=64, description="vLLM's own, where one URL stands for several ranks; each is probed by its header"
+    )
 
 
 class PoolSettings(Strict):
-    """Nodes that stand in for one another at the gateway."""
+    """Nodes that stand in for one another at the gateway, and how far quantwatch may go with them."""
 
-    mode: PoolMode = PoolMode.OBSERVE
-    max_isolated: Share = Field(0.34, description="Largest share of the pool that may be isolated at once")
+    mode: PoolMode = Field(PoolMode.OBSERVE, description="How far quantwatch may go on its own")
+    max_isolated: Share = Field(0.34, description="Largest share of the pool out of traffic at once, rounded down")
     fallback: str | None = Field(None, description="Who takes the traffic: `baseline` or a target of another pool")
+    fallback_max_waiting: Count = Field(4, ge=0, description="A fallback with more requests waiting takes no traffic")
+    fallback_max_kv_usage: Share = Field(0.8, description="A fallback with a fuller KV cache takes no traffic")
+    actions_per_hour: Count = Field(4, ge=1, le=1000, description="Most isolations of the pool in any hour")
+    storm_share: Share = Field(
+        0.5, description="When this share of a pool of three or more breaches at once, nothing acts"
+    )
+    storm_cooldown: PositiveDuration = _written("30m", "How long nothing acts after a storm has passed")
+    release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
+    minimum_hold: Duration = _written("10m", "Shortest isolation, times the number of isolations so far, at most 8")
 
 
 class GatewaySettings(Strict):
     """How a node is taken out of traffic."""
 
-    driver: Literal["dry_run", "webhook", "verdict"] = "dry_run"
-    url: Url | None = None
-    signing_secret: Secret | None = None
-    timeout: PositiveDuration = _written("10s")
+    driver: Literal["dry_run", "webhook", "verdict"] = Field(
+        "dry_run", description="Calls nothing, posts to url, or lets the gateway ask /verdict/TARGET"
+    )
+    url: Url | None = Field(None, description="Where isolations are posted; needed by driver webhook, and only there")
+    release_url: Url | None = Field(None, description="Where releases are posted; url if left out")
+    state_url: Url | None = Field(None, description="Answers {isolated: true|false} to ?node_endpoint=; for read-back")
+    api_key: Secret | None = Field(None, description="Sent to the gateway as a bearer token")
+    signing_secret: Secret | None = Field(None, description="Signs calls by Standard Webhooks: whsec_... or plain")
+    tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
+    timeout: PositiveDuration = _written("10s", "Longest wait for the answer to one call")
+    give_up_after: PositiveDuration = _written("2h", "How long a call is tried again before it counts as failed")
 
     @model_validator(mode="after")
     def _webhook_needs_url(self) -> "GatewaySettings":
         if self.driver == "webhook" and self.url is None:
             raise ValueError("driver webhook needs a url")
-        if self.driver != "webhook" and self.url is not None:
+        given = [name for name in ("url", "release_url", "state_url") if getattr(self, name) is not None]
+        if self.driver != "webhook" and given:
             raise ValueError(
-                f"driver {self.driver} calls nothing, so url has no meaning; remove it or use driver webhook"
+                f"driver {self.driver} calls nothing, so {given[0]} has no meaning; remove it or use driver webhook"
             )
         return self
 
@@ -134,8 +133,8 @@ class GatewaySettings(Strict):
 class ScheduleSettings(Strict):
     """When a task set runs: every so often, or by a crontab expression in UTC."""
 
-    every: PositiveDuration | None = None
-    cron: str | None = None
+    every: PositiveDuration | None = Field(None, description="Time from one run to the next, 10s at least")
+    cron: str | None = Field(None, description="Five fields (minute hour day month weekday), in UTC")
 
     @field_validator("cron")
     @classmethod
@@ -153,69 +152,6 @@ class ScheduleSettings(Strict):
         return self
 
 
-class UpperLimit(Strict):
-    """A limit on a number that is bad when it is large."""
-
-    warn: Number | None = Field(None, ge=0)
-    critical: Number | None = Field(None, ge=0)
-
-    @model_validator(mode="after")
-    def _order(self) -> "UpperLimit":
-        if self.warn is not None and self.critical is not None and self.warn > self.critical:
-            raise ValueError(f"impossible limit: warn {self.warn:g} is over critical {self.critical:g}")
-        return self
-
-    def value(self) -> Limit:
-        """The limit as a noun."""
-        return Limit(self.warn, self.critical)
-
-
-class RatioLimit(UpperLimit):
-    """A limit on perplexity of the node over perplexity of the baseline; 1 means equal."""
-
-    @model_validator(mode="after")
-    def _above_one(self) -> "RatioLimit":
-        for name, value in (("warn", self.warn), ("critical", self.critical)):
-            if value is not None and value <= 1:
-                raise ValueError(
-                    f"impossible limit: {name} {value:g}; a ratio limit must be over 1, where node equals baseline"
-                )
-        return self
-
-
-class AgreementLimit(Strict):
-    """A limit on a share that is bad when it is small."""
-
-    warn: Share | None = None
-    critical: Share | None = None
-
-    @model_validator(mode="after")
-    def _order(self) -> "AgreementLimit":
-        if self.warn is not None and self.critical is not None and self.warn < self.critical:
-            raise ValueError(
-                f"impossible limit: warn {self.warn:g} is under critical {self.critical:g}; agreement falls"
-            )
-        return self
-
-    def value(self) -> Limit:
-        """The limit as a noun."""
-        return Limit(self.warn, self.critical)
-
-
-class LimitSettings(Strict):
-    """Limits of one task set or scheme; what is left out comes from the next wider place."""
-
-    kl_mean: UpperLimit | None = None
-    kl_p99: UpperLimit | None = None
-    perplexity_ratio: RatioLimit | None = None
-    top1_agreement: AgreementLimit | None = None
-
-    def values(self) -> dict[Metric, Limit]:
-        """The limits that are given, by metric."""
-        given = {metric: getattr(self, metric.value) for metric in Metric}
-        return {metric: limit.value() for metric, limit in given.items() if limit is not None}
-
-
 class TaskSetSettings(Strict):
     """One task set: which prompts, how often, how they are asked, and where the limits are."""
 
@@ -224,49 +160,104 @@ class TaskSetSettings(Strict):
         default_factory=lambda: ScheduleSettings.model_validate({"every": "15m"}), description="Every 15m if left out"
     )
     mode: ProbeMode | None = Field(None, description="The mode that the prompts file recommends if left out")
-    k: Count = Field(20, ge=1, le=1000)
+    k: Count = Field(20, ge=1, le=1000, description="Log-probabilities a position; lowered to the servers' cap")
     draw: Count = Field(24, ge=2, le=1000, description="Prompts a run, drawn with replacement")
-    continuation_tokens: Count = Field(96, ge=1, le=1024)
+    draw_at_most: Count = Field(
+        96,
+        ge=2,
+        le=4000,
+        description="Where a draw cannot decide, it is enlarged once, up to this",
+    )
+    continuation_tokens: Count = Field(96, ge=1, le=1024, description="Longest answer of the baseline to score")
     positions: Count = Field(32, ge=1, le=256, description="Positions a prompt in mode one_token")
-    confirm_cycles: Count = Field(2, ge=1, le=20)
-    limits: LimitSettings = Field(default_factory=LimitSettings)
+    confirm_cycles: Count = Field(2, ge=2, le=20, description="Breaches in a row, with fresh draws, that count as one")
+    confirm_mode: ProbeMode | None = Field(
+        None, description="Mode of the confirming run; one_token for a set in prompt_scoring, else the set's own"
+    )
+    act_on: list[Lane] = Field(
+        [Lane.CORRUPTED, Lane.LIMITS], description="What may lead to isolation: corrupted, limits, both, or nothing"
+    )
+    limits: LimitSettings = Field(default_factory=LimitSettings, description="Limits of this set, over the scheme's")
+    slices: SliceSettings = Field(default_factory=SliceSettings, description="Limits of parts of this set")
 
 
 class ProbeSettings(Strict):
     """What probes may cost a node."""
 
-    timeout: PositiveDuration = _written("2m")
-    connect_timeout: PositiveDuration = _written("5s")
-    max_response_size: Size = _written("64MiB")
+    timeout: PositiveDuration = _written("2m", "Longest wait for the whole answer to one request")
+    connect_timeout: PositiveDuration = _written("5s", "Longest wait for a connection")
+    max_response_size: Size = _written("64MiB", "A larger answer is broken off")
     max_scored_tokens: Count = Field(1024, ge=16, description="Prompt length x concurrency in mode prompt_scoring")
     max_scored_entries: Count = Field(40_960, ge=16, description="Prompt length x k x concurrency")
     max_prompt_tokens: Count = Field(8192, ge=16, description="Tokens of one request in the other modes")
-    prefixes_per_request: Count = Field(4, ge=1, le=64)
-    in_flight: Count = Field(1, ge=1, le=8)
+    prefixes_per_request: Count = Field(4, ge=1, le=64, description="Prefixes of one request in mode one_token")
+    in_flight: Count = Field(1, ge=1, le=8, description="Requests at once to one server")
+    tokens_per_minute: Count = Field(20_000, ge=64, description="Tokens of all probes of one server in any minute")
     max_waiting: Count = Field(0, ge=0, description="A node with more requests waiting is left alone")
-    max_kv_usage: Share = 0.9
-    patience: Duration = _written("30s")
+    max_kv_usage: Share = Field(0.9, description="A node with a fuller KV cache is left alone")
+    patience: Duration = _written("30s", "How long to wait for a busy node before skipping")
+    run_timeout: PositiveDuration = _written("15m", "One run of one task set takes no longer")
+
+
+class JudgeSettings(Strict):
+    """How sure a verdict must be."""
+
+    confidence: Share = Field(
+        0.95, gt=0.5, lt=1, description="Chance that a round over all task sets calls no healthy target degraded"
+    )
+
+
+class ReferenceMode(StrEnum):
+    """Where the baseline's answers come from."""
+
+    AUTO = "auto"
+    STORED = "stored"
+    LIVE = "live"
+
+
+class ReferenceSettings(Strict):
+    """The baseline's answers as an artefact: made once by `quantwatch enroll`, then only the nodes are asked."""
+
+    mode: ReferenceMode = Field(
+        ReferenceMode.AUTO,
+        description="Enrolled answers, the live baseline, or auto: enrolled ones once there are any",
+    )
+    path: str = _written("references", "Folder of the enrolled answers; a relative path starts beside the store")
+    k: Count = Field(100, ge=1, le=5000, description="Log-probabilities a position to enroll; lowered to the cap")
+    self_check: PositiveDuration = _written("1h", "How often the baseline is held against its enrolled answers")
 
 
 class StoreSettings(Strict):
     """Where runs and decisions are kept."""
 
-    path: str = "/var/lib/quantwatch/quantwatch.db"
+    path: str = _written(
+        "/var/lib/quantwatch/quantwatch.db", "A file on a local disk; a relative path starts beside this file"
+    )
     keep: PositiveDuration = _written("90d", "Age after which runs are pruned")
+    keep_decisions: PositiveDuration = _written("400d", "Age after which decisions and transitions are pruned")
 
 
 class ListenSettings(Strict):
     """Where quantwatch itself listens."""
 
-    listen: Listen = "0.0.0.0:9469"
-    admin_listen: Listen = "127.0.0.1:9470"
+    listen: Listen = _written("0.0.0.0:9469", "Address of metrics, health and verdicts")
+    admin_listen: Listen = _written("127.0.0.1:9470", "Address of pages and admin calls")
+    admin_token: Secret | None = Field(None, description="Bearer token of the admin listener; needed beyond loopback")
+    drain: Duration = _written("20s", "How long running probes may go on after SIGTERM")
+
+    @model_validator(mode="after")
+    def _token_beyond_loopback(self) -> "ListenSettings":
+        host = self.admin_listen.rpartition(":")[0].strip("[]")
+        if self.admin_token is None and host not in ("127.0.0.1", "::1", "localhost"):
+            raise ValueError(f"admin_listen {self.admin_listen} can be reached from elsewhere, so it needs admin_token")
+        return self
 
 
 class LogSettings(Strict):
     """How quantwatch speaks."""
 
-    format: Literal["auto", "json", "console"] = "auto"
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = Field("auto", description="auto: console on a terminal, else JSON")
+    level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is told")
 
 
 class BaselineSettings(ServerSettings):
@@ -278,41 +269,27 @@ class BaselineSettings(ServerSettings):
 class Settings(Strict):
     """The whole configuration file."""
 
-    schema_version: Literal[1] = Field(alias="schema")
-    baseline: BaselineSettings
-    targets: list[TargetSettings] = Field(min_length=1)
-    pools: dict[Name, PoolSettings] = Field(min_length=1)
-    task_sets: dict[Name, TaskSetSettings] = Field(min_length=1)
-    limits: dict[Scheme, LimitSettings] = Field(default_factory=dict, description="Limits by scheme, over the defaults")
-    gateway: GatewaySettings = Field(default_factory=GatewaySettings)
-    probe: ProbeSettings = Field(default_factory=ProbeSettings)
-    store: StoreSettings = Field(default_factory=StoreSettings)
-    server: ListenSettings = Field(default_factory=ListenSettings)
-    logging: LogSettings = Field(default_factory=LogSettings)
-
-
-def _limits(kl: tuple[float, float], top1: tuple[float, float], ratio: tuple[float, float]) -> LimitSettings:
-    return LimitSettings(
-        kl_mean=UpperLimit(warn=kl[0], critical=kl[1]),
-        top1_agreement=AgreementLimit(warn=top1[0], critical=top1[1]),
-        perplexity_ratio=RatioLimit(warn=ratio[0], critical=ratio[1]),
+    schema_version: Literal[1] = Field(alias="schema", description="The form of this file")
+    baseline: BaselineSettings = Field(description="The full-precision server that the nodes are held against")
+    targets: list[TargetSettings] = Field(min_length=1, description="The quantized nodes to watch")
+    pools: dict[Name, PoolSettings] = Field(min_length=1, description="Nodes that stand in for one another, by name")
+    task_sets: dict[Name, TaskSetSettings] = Field(
+        min_length=1, description="What is measured, by name; the name of a shipped set brings its prompts"
     )
-
-
-DEFAULT_LIMITS: dict[Scheme, LimitSettings] = {
-    Scheme.INT8: _limits((0.01, 0.05), (0.96, 0.94), (1.01, 1.02)),
-    Scheme.FP8: _limits((0.01, 0.05), (0.96, 0.94), (1.01, 1.02)),
-    Scheme.INT4: _limits((0.06, 0.13), (0.89, 0.85), (1.05, 1.08)),
-}
-"""Starting limits from full-vocabulary figures of 7B and larger models, so a lower bound errs to fewer alarms."""
-
-
-def limits_for(scheme: Scheme, *layers: LimitSettings) -> dict[Metric, Limit]:
-    """Limits of a scheme, each metric taken from the narrowest layer that gives it (later layers are narrower)."""
-    merged = DEFAULT_LIMITS[scheme].values()
-    for layer in layers:
-        merged |= layer.values()
-    return merged
+    limits: dict[Scheme, LimitSettings] = Field(
+        default_factory=dict, description="Limits by scheme, over the built-in ones"
+    )
+    gateway: GatewaySettings = Field(
+        default_factory=GatewaySettings, description="How a node is taken out of traffic and back"
+    )
+    probe: ProbeSettings = Field(default_factory=ProbeSettings, description="What probes may cost a node")
+    judge: JudgeSettings = Field(default_factory=JudgeSettings, description="How sure a verdict must be")
+    references: ReferenceSettings = Field(
+        default_factory=ReferenceSettings, description="The baseline's answers as an artefact"
+    )
+    store: StoreSettings = Field(default_factory=StoreSettings, description="Where runs and decisions are kept")
+    server: ListenSettings = Field(default_factory=ListenSettings, description="Where quantwatch itself listens")
+    logging: LogSettings = Field(default_factory=LogSettings, description="How quantwatch speaks")
 
 
 def settings_schema() -> dict[str, Any]:

@@ -58,13 +58,14 @@ def _hint(value: Any, unit: str) -> str:
 
 
 _DURATION_SCHEMA = {"type": "string", "pattern": r"^(\d+(\.\d+)?\s*(ms|s|m|h|d))+$", "examples": ["30s", "5m"]}
+_POSITIVE_SCHEMA = {**_DURATION_SCHEMA, "pattern": r"^(?=.*[1-9])(\d+(\.\d+)?\s*(ms|s|m|h|d))+$"}
 _SIZE_SCHEMA = {"type": "string", "pattern": r"^\d+(\.\d+)?\s*(B|KiB|MiB|GiB|kB|MB|GB)$", "examples": ["64MiB"]}
 _SHARE_SCHEMA = {
     "anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$"}]
 }
 
 Duration = Annotated[float, BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)]
-PositiveDuration = Annotated[float, BeforeValidator(positive_seconds), WithJsonSchema(_DURATION_SCHEMA)]
+PositiveDuration = Annotated[float, BeforeValidator(positive_seconds), WithJsonSchema(_POSITIVE_SCHEMA)]
 Count = Annotated[int, Field(strict=True)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Size = Annotated[int, BeforeValidator(size), WithJsonSchema(_SIZE_SCHEMA)]

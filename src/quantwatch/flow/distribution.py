@@ -37,6 +37,7 @@ class Distribution:
     hold the top k in any order, column k the sequence's own token where its rank is over k; NO_ID fills the rest.
     actual: [n] log-probability of the sequence's own token, NaN where the server did not list it. floor: [n] value of
     rank k, so no unlisted token is more probable. marks: the corrupted rows; their numbers mean nothing.
+    rank: the data-parallel rank that answered, None where none was chosen.
     """
 
     prompt_id: str
@@ -50,6 +51,7 @@ class Distribution:
     floor: "array[float]"
     marks: tuple[Mark, ...] = field(default=())
     seconds: float = 0.0
+    rank: int | None = None
 
     @property
     def width(self) -> int:

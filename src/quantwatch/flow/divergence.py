@@ -1,5 +1,6 @@
 """How far a node is from its baseline on one task set."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,6 +12,18 @@ class Estimator(StrEnum):
     """Which lower bound on KL(P||Q) a number is; results of different estimators are never compared."""
 
     BUCKET = "bucket"
+    SHARP = "sharp"
+    EXACT_IDS = "exact_ids"
+
+
+class Dimension(StrEnum):
+    """By what the positions of a task set are told apart."""
+
+    DEPTH = "depth"
+    LENGTH = "length"
+    LANGUAGE = "language"
+    PROTOCOL = "protocol"
+    RANK = "rank"
 
 
 class Evidence(StrEnum):
@@ -32,6 +45,34 @@ class Estimate:
     interval: Interval | None = None
 
 
+NOTHING = Estimate(math.nan)
+"""An estimate of no positions at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The numbers of a part of a task set, as in Divergence.
+
+    dimension, value: which part. depth: `early` (the first 16 tokens of the answer), `middle` (up to 64), `late`.
+    length, language: of the prompt. protocol: `yes` where the answer's token belongs to a protocol (braces, tags), else
+    `no`. rank: the data-parallel rank that answered.
+    """
+
+    dimension: Dimension
+    value: str
+    prompts: int
+    distinct_prompts: int
+    positions: int
+    kl_mean: Estimate
+    perplexity_ratio: Estimate
+    top1_agreement: Estimate
+
+    @property
+    def name(self) -> str:
+        """How messages call it: `language zh`."""
+        return f"{self.dimension} {self.value}"
+
+
 @dataclass(frozen=True, slots=True)
 class Divergence:
     """KL, perplexity and agreement of a node against its baseline over n positions, KL in nats.
@@ -39,8 +80,12 @@ class Divergence:
     prompts: draws; distinct_prompts: how many different prompts they were.
 
     kl_*: lower bounds on KL(baseline || node) over the whole vocabulary. perplexity_ratio: node / baseline on the
-    golden continuation. top1_agreement: share of positions with the same most probable token. tail_mass_*: mean
-    probability outside the listed tokens. coverage: mean baseline probability on tokens that both sides list.
+    golden continuation. logprob_delta: mean of node minus baseline there, in nats; its negative is the logarithm of the
+    ratio. entropy_*: mean entropy in nats of the listed tokens and one cell for the rest, a lower bound. topk_overlap:
+    mean share of the top k that both sides list. variation_low, variation_high: the mean total variation distance is
+    within them. slices: the same numbers by part. top1_agreement: share of positions with the same most probable token.
+    tail_mass_*: mean probability outside the listed tokens. coverage: mean baseline probability on tokens that both
+    sides list.
     uninformative_positions: coverage under the limit; their bound says little.
     """
 
@@ -64,3 +109,10 @@ class Divergence:
     coverage: float
     uninformative_positions: int
     corrupted_positions: int
+    logprob_delta: Estimate = NOTHING
+    entropy_baseline: float = math.nan
+    entropy_node: float = math.nan
+    topk_overlap: float = math.nan
+    variation_low: float = math.nan
+    variation_high: float = math.nan
+    slices: tuple[Slice, ...] = ()

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from quantwatch.flow.canary import NO_CANARY, Canary
 from quantwatch.flow.verdict import Quality
 
 
@@ -24,7 +25,7 @@ class Observation:
 
     drawn: draws that were planned. measured: draws that both sides answered. corruption: what was seen of broken
     numbers, or None. confirmed: whether a second probe showed it too. obstacle: why the two servers cannot be compared.
-    interrupted: the run ended before all draws were asked.
+    interrupted: the run ended before all draws were asked. canary: what free answers and distributions look like.
     """
 
     drawn: int
@@ -34,3 +35,4 @@ class Observation:
     confirmed: bool = False
     obstacle: Missing | None = None
     interrupted: bool = False
+    canary: Canary = NO_CANARY

@@ -64,7 +64,8 @@ class Prompt:
 class PromptSet:
     """A pool of prompts that exercise one kind of task.
 
-    digest: SHA-256 over the content of all prompts, so that results of different pools are never mixed.
+    digest: SHA-256 over the content of all prompts, so that results of different pools are never mixed. protocol: marks
+    (braces, tags) whose tokens are measured apart.
     """
 
     name: str
@@ -72,6 +73,7 @@ class PromptSet:
     prompts: tuple[Prompt, ...]
     digest: str
     mode: ProbeMode = ProbeMode.PROMPT_SCORING
+    protocol: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

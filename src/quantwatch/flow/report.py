@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from quantwatch.flow.divergence import Divergence
+from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.observation import Observation
 from quantwatch.flow.prompt import ProbeMode
@@ -33,6 +34,7 @@ class TargetReport:
     """One target over all task sets.
 
     misconfigured: a person has to correct an address, key or model name. notes: what else a reader should know.
+    handshake: what was seen before anything was asked.
     """
 
     target: str
@@ -42,6 +44,7 @@ class TargetReport:
     task_sets: tuple[SetReport, ...]
     misconfigured: bool = False
     notes: tuple[str, ...] = ()
+    handshake: Handshake | None = None
 
 
 @dataclass(frozen=True, slots=True)

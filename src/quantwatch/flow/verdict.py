@@ -19,6 +19,7 @@ class Quality(StrEnum):
 
 CANNOT_TELL = frozenset({Quality.INCONCLUSIVE, Quality.INVALID, Quality.UNKNOWN, Quality.SKIPPED})
 BREACHES = frozenset({Quality.DEGRADED, Quality.CORRUPTED})
+GOOD = frozenset({Quality.OK, Quality.WARN})
 
 _SEVERITY = {
     Quality.CORRUPTED: 7,
@@ -68,7 +69,11 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One metric held against its limit, with the sentence that explains the outcome."""
+    """One metric held against its limit, with the sentence that explains the outcome.
+
+    part: the slice it is about (`language zh`), None for the whole task set. needed: prompts of the whole
+    draw that would decide what this one could not; None where none is needed or none that anybody would ask is enough.
+    """
 
     metric: Metric
     quality: Quality
@@ -76,6 +81,8 @@ class Finding:
     interval: Interval | None
     limit: Limit
     reason: str
+    part: str | None = None
+    needed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,24 @@
 """Holds nodes against a baseline: sequence by sequence, all servers at once, one request in flight at each."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from quantwatch.errors import ProbeError
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.ask import Server
+from quantwatch.flows.canary import listen, question
 from quantwatch.flows.gather import NodeRun, SetRun, broken, of_baseline
 from quantwatch.flows.golden import GoldenMaker
-from quantwatch.flows.plan import Plan, PlannedSet, Progress
+from quantwatch.flows.plan import Plan, PlannedSet, Progress, item_id
+from quantwatch.flows.stored import StoredMaker, places, stored_maker
 from quantwatch.probe.contract import Ask, Prober
-from quantwatch.probe.handshake import obstacles
+from quantwatch.probe.obstacles import obstacles
+from quantwatch.probe.protocol import protocol_ids, sample
 from quantwatch.prompts.draw import scored_positions
 from quantwatch.record.continuations import Continuations
 
@@ -25,32 +31,67 @@ class Comparison:
     ) -> None:
         self.plan = plan
         self.baseline = Server(baseline)
-        self.nodes = [NodeRun(Server(node), [SetRun(planned) for planned in plan.sets]) for node in nodes]
+        self.nodes = [NodeRun(Server(node, plan.seed), [SetRun(planned) for planned in plan.sets]) for node in nodes]
         self.k = plan.k
         self.done = 0
         self._cache = cache
         self._tell = tell
-        self._maker: GoldenMaker | None = None
+        self.maker: GoldenMaker | StoredMaker | None = None
+
+    def refuse_baseline(self, reason: str | None) -> None:
+        """Ask the baseline nothing and compare nothing, for this reason if there is one."""
+        if reason is not None:
+            self.baseline.stopped = Missing("baseline", Quality.INVALID, reason)
 
     async def run(self) -> None:
         """Gather everything the plan asks for; what cannot be had is recorded, never raised."""
         await self._meet()
-        for index, planned in enumerate(self.plan.sets):
-            for item in planned.items:
-                self._tell(Progress(self.done, self.plan.steps, planned.name))
-                await self._run_item(index, item)
-                self.done += 1
+        for index in range(len(self.plan.sets)):
+            await self._run_set(index)
+        await self.look_back()
         self._tell(Progress(self.done, self.plan.steps, "done"))
+
+    async def enlarge(self, index: int, planned: PlannedSet) -> None:
+        """Ask a larger draw that begins with the present one; what was asked before only counts more often."""
+        sets = (*self.plan.sets[:index], planned, *self.plan.sets[index + 1 :])
+        self.plan = replace(self.plan, sets=sets)
+        for run in self.nodes:
+            run.sets[index].planned = planned
+        await self._run_set(index)
+        await self.look_back()
+
+    async def _run_set(self, index: int) -> None:
+        planned = self.plan.sets[index]
+        for item in planned.items:
+            if all(run.sets[index].asked(item_id(item)) for run in self.nodes):
+                continue
+            self._tell(Progress(self.done, self.plan.steps, planned.name))
+            await self._run_item(index, item)
+            self.done += 1
+
+    async def look_back(self) -> None:
+        """Note the load at the end. A server that restarted on the way makes what it and its partners said void."""
+        await asyncio.gather(*(server.look_back() for server in (self.baseline, *(run.server for run in self.nodes))))
+        for run in self.nodes:
+            gone = next((one for one in (run.server, self.baseline) if one.restarted()), None)
+            if gone is not None:
+                run.void(gone.stopped.reason if gone.stopped is not None else "")
 
     async def _meet(self) -> None:
         self._tell(Progress(0, self.plan.steps, "handshake"))
         servers = [self.baseline, *(run.server for run in self.nodes)]
-        await asyncio.gather(*(server.greet(self.plan.k) for server in servers))
+        modes = {planned.mode for planned in self.plan.sets}
+        await asyncio.gather(*(server.greet(self.plan.k, modes) for server in servers if server.stopped is None))
         if self.baseline.introduction is not None:
             kept = Continuations(self._cache, self.baseline.introduction.identity)
-            self._maker = GoldenMaker(self.baseline.prober, kept, limit=self.plan.continuation_tokens)
+            self.maker = stored_maker(self.baseline.prober) or GoldenMaker(
+                self.baseline.prober, kept, limit=self.plan.continuation_tokens
+            )
         for run in self.nodes:
+            if self.baseline.corruption is not None:
+                _forgive_introduction(run.server)
             run.obstacle = self._obstacle(run.server)
+        await asyncio.gather(*(self._learn_protocol(run) for run in self.nodes if run.why_not is None))
         compared = [self.baseline, *(run.server for run in self.nodes if run.why_not is None)]
         self.k = min((one.introduction.k for one in compared if one.introduction is not None), default=self.plan.k)
 
@@ -60,8 +101,17 @@ class Comparison:
         found = obstacles(self.baseline.introduction.identity, node.introduction.identity)
         return Missing("handshake", Quality.INVALID, "; ".join(str(one) for one in found)) if found else None
 
+    async def _learn_protocol(self, run: NodeRun) -> None:
+        """Which token ids are protocol; without an answer those parts are not told apart, and nothing else changes."""
+        for gathered in run.sets:
+            marks = gathered.planned.protocol
+            if marks:
+                with contextlib.suppress(ProbeError):
+                    tokens = await run.server.prober.token_strings(sample(marks))
+                    gathered.protocol = protocol_ids(tokens, marks)
+
     async def _run_item(self, index: int, item: Prompt | GoldenSequence) -> None:
-        prompt_id = item.id if isinstance(item, Prompt) else item.prompt_id
+        prompt_id = item_id(item)
         asked = []
         for run in self.nodes:
             if run.why_not is not None:
@@ -73,18 +123,20 @@ class Comparison:
             for run in asked:
                 run.sets[index].miss(of_baseline(sequence), prompt_id)
         elif sequence is not None:
-            await self._ask_all(sequence, asked, index)
+            await self._ask_all(item, sequence, asked, index)
 
     async def _sequence(self, item: Prompt | GoldenSequence, prompt_id: str) -> GoldenSequence | Missing:
-        maker = self._maker
+        maker = self.maker
         if self.baseline.confirmed:
             return Missing(prompt_id, Quality.INVALID, f"{self.baseline.corruption}: repair the baseline first")
         if self.baseline.stopped is not None or maker is None:
             return self.baseline.stopped or Missing(prompt_id, Quality.UNKNOWN, "the baseline did not introduce itself")
         return await self.baseline.guarded(prompt_id, lambda: maker.sequence(item), clears=False)
 
-    async def _ask_all(self, sequence: GoldenSequence, asked: list[NodeRun], index: int) -> None:
-        ask = self._how(sequence, self.plan.sets[index])
+    async def _ask_all(
+        self, item: Prompt | GoldenSequence, sequence: GoldenSequence, asked: list[NodeRun], index: int
+    ) -> None:
+        ask = places(self.baseline.prober, sequence, ask_for(sequence, self.plan, self.plan.sets[index].mode, self.k))
         signs = [run.server.signs() for run in asked]
         baseline, *answers = await asyncio.gather(
             self.baseline.ask(sequence, ask), *(run.server.ask(sequence, ask) for run in asked)
@@ -92,25 +144,34 @@ class Comparison:
         for run, before, answer in zip(asked, signs, answers, strict=True):
             if broken(baseline):
                 run.server.forgive(before)
-            run.sets[index].take(sequence.prompt_id, baseline, answer)
-        await asyncio.gather(*(self._canary(run, run.sets[index], sequence) for run in asked))
+            run.sets[index].take(item, sequence, baseline=baseline, node=answer)
+        questions = [question(item, sequence, baseline=baseline, node=answer) for answer in answers]
+        await asyncio.gather(
+            *(
+                listen(run.server, self.baseline, one, run.sets[index].canary)
+                for run, one in zip(asked, questions, strict=True)
+            )
+        )
         for run, before in zip(asked, signs, strict=True):
             run.sets[index].note_corruption(run.server, before[0])
 
-    async def _canary(self, run: NodeRun, gathered: SetRun, sequence: GoldenSequence) -> None:
-        """Where a set begins and after a sign, see whether the node answers with one token over and over."""
-        if run.server.stopped is None and (run.server.repeats_itself or not gathered.begun):
-            await run.server.canary(sequence, self.baseline)
-        gathered.begun = True
 
-    def _how(self, sequence: GoldenSequence, planned: PlannedSet) -> Ask:
-        start, length = sequence.prompt_length, len(sequence.ids)
-        match planned.mode:
-            case ProbeMode.PROMPT_SCORING:
-                return Ask(planned.mode, self.k)
-            case ProbeMode.FIRST_TOKEN:
-                return Ask(planned.mode, self.k, (start,))
-            case ProbeMode.ONE_TOKEN:
-                seed, limit = self.plan.seed, self.plan.positions
-                places = scored_positions(start, length, limit=limit, seed=seed, prompt_id=sequence.prompt_id)
-                return Ask(planned.mode, self.k, places)
+def _forgive_introduction(node: Server) -> None:
+    """Broken numbers that the baseline shows as well have a common cause, so they are not held against the node."""
+    if node.corruption is None:
+        return
+    said = f"{node.corruption}, and the baseline shows the same"
+    node.forgive((None, False, None if node.introduction is not None else Missing("", Quality.INVALID, said)))
+
+
+def ask_for(sequence: GoldenSequence, plan: Plan, mode: ProbeMode, k: int) -> Ask:
+    """How a sequence is asked about in a mode; in one_token the positions are drawn from the plan's seed."""
+    start, length = sequence.prompt_length, len(sequence.ids)
+    match mode:
+        case ProbeMode.PROMPT_SCORING:
+            return Ask(mode, k)
+        case ProbeMode.FIRST_TOKEN:
+            return Ask(mode, k, (start,))
+        case ProbeMode.ONE_TOKEN:
+            places = scored_positions(start, length, limit=plan.positions, seed=plan.seed, prompt_id=sequence.prompt_id)
+            return Ask(mode, k, places)

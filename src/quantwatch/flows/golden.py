@@ -29,7 +29,7 @@ class GoldenMaker:
         kept = self._kept.get(ids, self._limit)
         if kept is not None and self._fault(kept) is None:
             return kept
-        answer = self._sound(prompt, await self._baseline.generate(ids, limit=self._limit))
+        answer = self._sound(prompt, (await self._baseline.generate(ids, limit=self._limit)).ids)
         self._kept.put(ids, self._limit, answer)
         return answer
 

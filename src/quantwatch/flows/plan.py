@@ -3,17 +3,21 @@
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from quantwatch.flow.divergence import Evidence
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt, PromptSet
-from quantwatch.flow.verdict import Limit, Metric
+from quantwatch.judge.threshold import Limits, Part
 from quantwatch.measure.compare import Scope
 from quantwatch.prompts.draw import distinct, draw
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSet:
-    """One task set of a run. items: what is asked, each once. weights: how often each was drawn."""
+    """One task set of a run. items: what is asked, each once. weights: how often each was drawn.
+
+    protocol: marks whose tokens belong to a protocol.
+    """
 
     name: str
     pool: str
@@ -21,6 +25,7 @@ class PlannedSet:
     items: tuple[Prompt | GoldenSequence, ...]
     weights: Mapping[str, int]
     evidence: Evidence
+    protocol: tuple[str, ...] = ()
 
     @property
     def drawn(self) -> int:
@@ -30,10 +35,16 @@ class PlannedSet:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole run. positions: continuation positions a prompt in mode one_token."""
+    """A whole run.
+
+    parts: limits of parts of a task set. level: two-sided level of every interval. positions: continuation positions a
+    prompt in mode one_token.
+    """
 
     sets: tuple[PlannedSet, ...]
-    limits: Mapping[Metric, Limit]
+    limits: Limits
+    parts: Mapping[Part, Limits] = field(default_factory=dict)
+    level: float = 0.95
     k: int = 20
     seed: int = 0
     scope: Scope = Scope.CONTINUATION
@@ -50,7 +61,12 @@ def planned_draw(pool: PromptSet, *, size: int, seed: int, mode: ProbeMode | Non
     """A task set drawn from a pool; the mode of the prompts file unless another is given."""
     drawn = draw(pool, size=size, seed=seed)
     weights = Counter(prompt.id for prompt in drawn)
-    return PlannedSet(pool.name, pool.digest, mode or pool.mode, distinct(drawn), weights, Evidence.DRAW)
+    return PlannedSet(pool.name, pool.digest, mode or pool.mode, distinct(drawn), weights, Evidence.DRAW, pool.protocol)
+
+
+def item_id(item: Prompt | GoldenSequence) -> str:
+    """The prompt's id."""
+    return item.id if isinstance(item, Prompt) else item.prompt_id
 
 
 def planned_sequences(name: str, digest: str, sequences: tuple[GoldenSequence, ...], mode: ProbeMode) -> PlannedSet:
@@ -66,3 +82,15 @@ class Progress:
     done: int
     total: int
     doing: str = field(default="")
+
+
+def plan_json(plan: Plan, scheme: str) -> dict[str, Any]:
+    """What was asked for, as far as it is needed to repeat or compare a result."""
+    return {
+        "scheme": scheme,
+        "positions": plan.scope.value,
+        "continuation_tokens": plan.continuation_tokens,
+        "one_token_positions": plan.positions,
+        "k": plan.k,
+        "seed": plan.seed,
+    }

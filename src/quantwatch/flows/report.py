@@ -1,9 +1,12 @@
 """Turns what a comparison gathered into a report: measure, judge, put together."""
 
+from collections.abc import Sequence
+
 from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Quality, worst
 from quantwatch.flows.compare import Comparison
 from quantwatch.flows.gather import NodeRun, SetRun
+from quantwatch.flows.handshake import handshake
 from quantwatch.judge.conclude import conclude, seen_once, seen_twice
 from quantwatch.measure.compare import measure
 
@@ -25,17 +28,18 @@ def report(comparison: Comparison) -> Report:
 
 def _target(run: NodeRun, comparison: Comparison) -> TargetReport:
     sets = tuple(_task_set(gathered, run, comparison) for gathered in run.sets)
-    own = _own_quality(run)
+    own, met = _own_quality(run), handshake(run.server, comparison.baseline)
     quality = worst([one.verdict.quality for one in sets] + ([own[0]] if own else []))
     told = [f"{one.name}: {one.verdict.reasons[0]}" for one in sets if one.verdict.quality is quality]
     return TargetReport(
         target=run.server.name,
-        identity=run.server.introduction.identity if run.server.introduction is not None else None,
+        identity=run.server.identity,
         quality=quality,
         reasons=(own[1],) if own and own[0] is quality else tuple(told),
         task_sets=sets,
         misconfigured=run.server.misconfigured,
-        notes=(BLIND,) if run.server.prober.blind else (),
+        notes=((BLIND,) if run.server.prober.blind else ()) + met.notes,
+        handshake=met,
     )
 
 
@@ -54,7 +58,7 @@ def _own_quality(run: NodeRun) -> tuple[Quality, str] | None:
 
 def _task_set(gathered: SetRun, run: NodeRun, comparison: Comparison) -> SetReport:
     planned, pairs, plan = gathered.planned, gathered.pairs, comparison.plan
-    divergence = measure(pairs, scope=plan.scope, evidence=planned.evidence) if pairs else None
+    divergence = measure(pairs, scope=plan.scope, evidence=planned.evidence, level=plan.level) if pairs else None
     observation = gathered.observation(obstacle=run.obstacle, interrupted=_interrupted(gathered))
     return SetReport(
         name=planned.name,
@@ -64,7 +68,7 @@ def _task_set(gathered: SetRun, run: NodeRun, comparison: Comparison) -> SetRepo
         mode=planned.mode,
         observation=observation,
         divergence=divergence,
-        verdict=conclude(observation, divergence, plan.limits),
+        verdict=conclude(observation, divergence, plan.limits, plan.parts),
         seconds_baseline=_mean([pair.baseline.seconds for pair in pairs]),
         seconds_node=_mean([pair.node.seconds for pair in pairs]),
     )
@@ -78,3 +82,37 @@ def _interrupted(gathered: SetRun) -> bool:
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+def merged(reports: Sequence[Report], *, complete: bool = True) -> Report:
+    """Several runs as one report: each target once, with all its task sets, each as its latest run found it.
+
+    complete: False when further runs were to follow. Raises ValueError for no report.
+    """
+    if not reports:
+        raise ValueError("there is no report to merge")
+    by_target: dict[str, list[TargetReport]] = {}
+    for target in (target for one in reports for target in one.targets):
+        by_target.setdefault(target.target, []).append(target)
+    return Report(
+        baseline=next((one.baseline for one in reports if one.baseline is not None), None),
+        targets=tuple(_joined(runs) for runs in by_target.values()),
+        complete=complete and all(one.complete for one in reports),
+        trouble=next((one.trouble for one in reports if one.trouble is not None), None),
+        misconfigured=any(one.misconfigured for one in reports),
+    )
+
+
+def _joined(everything: Sequence[TargetReport]) -> TargetReport:
+    runs = list({tuple(one.name for one in run.task_sets): run for run in everything}.values())
+    quality = worst([one.quality for one in runs])
+    return TargetReport(
+        target=runs[0].target,
+        identity=next((one.identity for one in reversed(everything) if one.identity is not None), None),
+        quality=quality,
+        reasons=tuple(dict.fromkeys(reason for one in runs if one.quality is quality for reason in one.reasons)),
+        task_sets=tuple(task_set for one in runs for task_set in one.task_sets),
+        misconfigured=any(one.misconfigured for one in runs),
+        notes=tuple(dict.fromkeys(note for one in runs for note in one.notes)),
+        handshake=everything[-1].handshake,
+    )

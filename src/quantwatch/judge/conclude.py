@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 
 from quantwatch.flow.divergence import Divergence
 from quantwatch.flow.observation import Missing, Observation
-from quantwatch.flow.verdict import Limit, Metric, Quality, Verdict, worst
-from quantwatch.judge.threshold import findings
+from quantwatch.flow.verdict import Quality, Verdict, worst
+from quantwatch.judge.canary import warnings
+from quantwatch.judge.threshold import Limits, Part, findings
 
 MAX_MISSING = 0.2
 """When more of the draw than this is missing, the rest does not stand for the pool, and "ok" would be a guess."""
@@ -15,8 +16,13 @@ MAX_BLIND = 0.5
 """When more of the positions than this are uninformative, a small KL bound means nothing."""
 
 
-def conclude(observation: Observation, divergence: Divergence | None, limits: Mapping[Metric, Limit]) -> Verdict:
-    """The verdict on one task set.
+def conclude(
+    observation: Observation,
+    divergence: Divergence | None,
+    limits: Limits,
+    parts: Mapping[Part, Limits] | None = None,
+) -> Verdict:
+    """The verdict on one task set. parts: limits of its parts, by dimension and value.
 
     Confirmed corruption comes first; an obstacle makes every number meaningless; a proven breach stands even when part
     of the draw is missing, while a clean bill does not.
@@ -27,7 +33,7 @@ def conclude(observation: Observation, divergence: Divergence | None, limits: Ma
         return Verdict(observation.obstacle.quality, (observation.obstacle.reason,))
     if divergence is None:
         return _nothing_measured(observation)
-    found = findings(divergence, limits)
+    found = findings(divergence, limits, parts)
     doubts = _doubts(observation) + _blindness(divergence)
     quality = worst([finding.quality for finding in found] + [quality for quality, _ in doubts] or [Quality.OK])
     told = [(finding.quality, finding.reason) for finding in found if finding.quality is not Quality.OK] + doubts
@@ -65,6 +71,7 @@ def _doubts(observation: Observation) -> list[tuple[Quality, str]]:
         doubts.append(
             (_most(observation.missing), f"{missing} of {observation.drawn} drawn prompts are missing: {told}")
         )
+    doubts += [(Quality.WARN, said) for said in warnings(observation.canary)]
     if observation.interrupted:
         said = f"interrupted after {observation.measured} of {observation.drawn} drawn prompts"
         doubts.append((Quality.INCONCLUSIVE, said))

@@ -3,6 +3,7 @@
 Tokens of one prompt are not independent, so errors over tokens are too small. Intervals here are two-sided.
 """
 
+import functools
 import math
 
 import torch
@@ -34,6 +35,7 @@ def student_cdf(t: float, dof: int) -> float:
     return 0.5 + inner / math.pi
 
 
+@functools.cache
 def student_quantile(level: float, dof: int) -> float:
     """Return the t with P(|T| <= t) = level, by bisection on the exact distribution."""
     if not 0.0 < level < 1.0:
@@ -95,11 +97,47 @@ def clustered_quantile(values: Tensor, clusters: Tensor, share: float, *, level:
     return Estimate(point, Interval(low, high, level))
 
 
+def exponential(estimate: Estimate) -> Estimate:
+    """Exponentiate a mean log ratio and its interval; what a float cannot hold is infinite."""
+    interval = estimate.interval
+    if interval is not None:
+        interval = Interval(_exp(interval.low), _exp(interval.high), interval.level)
+    return Estimate(_exp(estimate.value), interval)
+
+
+def _exp(value: float) -> float:
+    return float(torch.tensor(value, dtype=torch.float64).exp())
+
+
+def share(estimate: Estimate) -> Estimate:
+    """Keep the interval of a share within 0..1."""
+    interval = estimate.interval
+    if interval is not None:
+        interval = Interval(max(interval.low, 0.0), min(interval.high, 1.0), interval.level)
+    return Estimate(estimate.value, interval)
+
+
 def _resampled(ordered: Tensor, owner: Tensor, m: int, share: float, generator: torch.Generator) -> Tensor:
     picks = torch.randint(m, (RESAMPLE_CHUNK, m), generator=generator)
     counts = torch.zeros(RESAMPLE_CHUNK, m, dtype=torch.float64).scatter_add_(
         1, picks, torch.ones(RESAMPLE_CHUNK, m, dtype=torch.float64)
     )
-    reached = counts[:, owner].cumsum(1)
-    target = (reached[:, -1:] * share).clamp(min=0.5)
-    return ordered[(reached < target - 1e-9).sum(1)]
+    total = counts @ torch.bincount(owner, minlength=m).double()
+    target = (total * share).clamp(min=0.5) - 1e-9
+    return ordered[_first_reached(counts, owner, total, target)]
+
+
+def _first_reached(counts: Tensor, owner: Tensor, total: Tensor, target: Tensor) -> Tensor:
+    """Index of the lowest value that the target is reached with, in each draw.
+
+    counts: (draws, m) how often a prompt was drawn. owner: (n,) prompt of each value, values ascending. total, target:
+    (draws,). Quantiles of interest are high, so the search goes from the top and takes in more only where it must.
+    """
+    n = len(owner)
+    taken = min(n, 64 + int(1.5 * n * float((1 - target / total).mean())))
+    while True:
+        above = counts[:, owner[n - taken :].flip(0)].cumsum(1)  # weight of the highest 1, 2, ... values
+        left = total.unsqueeze(1) - above  # weight of all lower ones
+        if taken == n or bool((left[:, -1] < target).all()):
+            return n - 1 - (left >= target.unsqueeze(1)).sum(1)
+        taken = min(n, taken * 4)

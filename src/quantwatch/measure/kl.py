@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from quantwatch.flow.distribution import NO_ID
 from quantwatch.measure.listed import Listed
 
 FLOAT32 = 2.0**-24
@@ -16,8 +17,8 @@ FLOAT64 = 2.0**-53
 ABSOLUTE = 32.0
 """Roundings that a log-softmax adds up, besides the one of its result: a nearly certain token prints exactly 0."""
 
-CHUNK = 4096
-"""Positions at a time: bounds the (positions, w, w) comparison to tens of MB."""
+CHUNK = 2**21
+"""Comparisons of two ids at a time: bounds the (positions, w, v) comparison to a few MB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,29 +27,43 @@ class Shared:
 
     p, q: (n, w) float64 log-probabilities of the baseline's columns and the node's values for the same tokens.
     both: (n, w) bool, where the node lists the baseline's token too; elsewhere q is 0 and must not be read.
+    node_both: (n, v) bool, which of the node's v columns hold a token that the baseline lists too.
     """
 
     p: Tensor
     q: Tensor
     both: Tensor
+    node_both: Tensor
+
+    def rows(self, keep: Tensor | slice) -> "Shared":
+        """Only the rows that keep picks."""
+        return Shared(self.p[keep], self.q[keep], self.both[keep], self.node_both[keep])
 
 
 def align(baseline: Listed, node: Listed) -> Shared:
-    """Match tokens by id, never by rank or text. Raises ValueError when the shapes differ."""
-    if baseline.ids.shape != node.ids.shape:
-        raise ValueError(f"shapes differ: {tuple(baseline.ids.shape)} against {tuple(node.ids.shape)}")
+    """Match tokens by id, never by rank or text; the lists may be of different width.
+
+    Raises ValueError when the numbers of positions differ.
+    """
+    if len(baseline.ids) != len(node.ids):
+        raise ValueError(f"numbers of positions differ: {len(baseline.ids)} against {len(node.ids)}")
+    size = max(CHUNK // (baseline.ids.shape[1] * node.ids.shape[1]), 1)
     parts = [
-        _align(baseline.ids[i : i + CHUNK], node.ids[i : i + CHUNK], node.logprobs[i : i + CHUNK])
-        for i in range(0, max(len(baseline.ids), 1), CHUNK)
+        _align(baseline.ids[i : i + size], node.ids[i : i + size], node.logprobs[i : i + size])
+        for i in range(0, max(len(baseline.ids), 1), size)
     ]
-    both = torch.cat([part[0] for part in parts]) & baseline.held
-    return Shared(p=baseline.logprobs, q=torch.cat([part[1] for part in parts]), both=both)
+    both, q, node_both = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Shared(p=baseline.logprobs, q=q, both=both, node_both=node_both)
 
 
-def _align(ids_p: Tensor, ids_q: Tensor, logprobs_q: Tensor) -> tuple[Tensor, Tensor]:
-    same = ids_p.unsqueeze(2) == ids_q.unsqueeze(1)  # (n, w, w)
-    both, where = same.max(dim=2)
-    return both, logprobs_q.gather(1, where).masked_fill(~both, 0.0)
+def _align(ids_p: Tensor, ids_q: Tensor, logprobs_q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which of the baseline's columns the node lists too, the node's values there, and which of the node's columns."""
+    n, v = ids_q.shape
+    columns = torch.arange(1, v + 1, dtype=torch.uint8 if v < 256 else torch.int32)
+    column = ((ids_p.unsqueeze(2) == ids_q.unsqueeze(1)) * columns).amax(2).long() * (ids_p != NO_ID)
+    q = torch.cat([logprobs_q.new_zeros(n, 1), logprobs_q], 1).gather(1, column)
+    node_both = torch.zeros(n, v + 1, dtype=torch.bool).scatter_(1, column, value=True)
+    return column > 0, q, node_both[:, 1:]
 
 
 def bucket(shared: Shared, *, rounding: float = FLOAT32) -> Tensor:
@@ -67,13 +82,16 @@ def bucket(shared: Shared, *, rounding: float = FLOAT32) -> Tensor:
     p = shared.p.exp() * shared.both
     q = shared.q.exp() * shared.both
     seen = (p * (shared.p - shared.q)).sum(1)
-    rest_p, slack_p = _rest(p, shared.p, rounding)
-    rest_q, slack_q = _rest(q, shared.q, rounding)
+    rest_p, slack_p = rest(p, shared.p, rounding=rounding)
+    rest_q, slack_q = rest(q, shared.q, rounding=rounding)
     return (seen + _tail(rest_p, slack_p, (rest_q + slack_q).clamp(min=FLOAT64))).clamp(min=0.0)
 
 
-def _rest(mass: Tensor, logprobs: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
-    """Mass outside the shared tokens, and how far rounding can have moved it: each (n,)."""
+def rest(mass: Tensor, logprobs: Tensor, *, rounding: float) -> tuple[Tensor, Tensor]:
+    """Probability that listed tokens leave, and how far rounding can have moved it: each (n,) float64.
+
+    mass, logprobs: (n, w); mass is exp(logprobs) where a column counts, else 0.
+    """
     slack = (mass * (logprobs.abs() + ABSOLUTE)).sum(1) * rounding + mass.shape[1] * FLOAT64
     return (1.0 - mass.sum(1)).clamp(min=0.0), slack
 

@@ -28,17 +28,25 @@ class Listed:
         """Which columns hold a token: (n, w) bool."""
         return self.ids != NO_ID
 
-    def rows(self, keep: Tensor) -> "Listed":
-        """Only the rows where keep, (n,) bool, is true."""
+    @property
+    def masses(self) -> Tensor:
+        """Probabilities, 0 where a column is empty: (n, w)."""
+        return self.logprobs.exp() * self.held
+
+    @property
+    def k(self) -> int:
+        """How many tokens a server was asked for: the last column is for the sequence's own token beyond rank k."""
+        return self.ids.shape[1] - 1
+
+    def rows(self, keep: Tensor | slice) -> "Listed":
+        """Only the rows that keep picks: (n,) bool, (m,) int64 or a slice."""
         return Listed(self.ids[keep], self.logprobs[keep], self.actual[keep], self.floor[keep])
 
 
 def _tensor(columns: "Sequence[array[float]] | Sequence[array[int]]", dtype: torch.dtype) -> Tensor:
     """Lay flat columns end to end; one copy, no Python loop over values."""
-    joined = b"".join(column.tobytes() for column in columns)
-    if not joined:
-        return torch.empty(0, dtype=dtype)
-    return torch.frombuffer(bytearray(joined), dtype=dtype)
+    joined = bytearray().join(columns)
+    return torch.frombuffer(joined, dtype=dtype) if joined else torch.empty(0, dtype=dtype)
 
 
 def listed(distributions: Sequence[Distribution]) -> Listed:
@@ -53,3 +61,21 @@ def listed(distributions: Sequence[Distribution]) -> Listed:
         actual=_tensor([d.actual for d in distributions], torch.float64),
         floor=_tensor([d.floor for d in distributions], torch.float64),
     )
+
+
+def tail_mass(masses: Tensor) -> Tensor:
+    """Probability outside the listed tokens: (n,). masses: (n, w), of those that are listed."""
+    return (1.0 - masses.sum(1)).clamp(min=0.0)
+
+
+def positions_of(one: Distribution) -> Tensor:
+    """Index in the sequence of each position: (n,) int64."""
+    return torch.tensor(one.positions.tolist(), dtype=torch.int64)
+
+
+def usable(one: Distribution, *, first: int) -> Tensor:
+    """Which positions count: from index `first` on, and free of corruption marks: (n,) bool."""
+    keep = positions_of(one) >= first
+    for mark in one.marks:
+        keep[mark.row] = False
+    return keep

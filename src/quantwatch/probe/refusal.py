@@ -4,15 +4,22 @@ A 400 that is our fault (k too large, prompt too long) and a 400 that is the nod
 `param` decide. Sources: vLLM 0.32 replies recorded in tests/data, and the error bodies of 0.8 to 0.33.
 """
 
-import json
 import re
 from typing import Any, NoReturn
 
 from quantwatch.errors import Misconfigured, NodeBusy, NodeFailed, OverBudget, OverCap, ReplyCorrupted, ReplyInvalid
 from quantwatch.net import Answer
+from quantwatch.probe.wire import loads
 
 JSON_FLOAT = re.compile(r"out of range float values are not json compliant", re.IGNORECASE)
 ALLOWED = re.compile(r"max(?:imum)? allowed:?\s*(\d+)", re.IGNORECASE)
+REPEATED = re.compile(r"""[{,\s]*['"](?:input|prompt|messages|text|body)['"]\s*:""")
+"""Where a refusal begins to repeat what it was sent."""
+
+LONGEST = 300
+READ = 4000
+"""Characters of a message that are told, and that are looked at for it: some servers repeat a whole request."""
+
 CAP_PARAMS = frozenset({"logprobs", "prompt_logprobs", "top_logprobs"})
 LENGTH_PARAMS = frozenset({"input_tokens", "max_tokens", "prompt"})
 
@@ -48,17 +55,23 @@ def _error(body: bytes) -> tuple[str, str | None]:
     error = raw.get("error", raw) if isinstance(raw, dict) else raw
     if isinstance(error, dict):
         param = error.get("param")
-        return _line(str(error.get("message", error))), param if isinstance(param, str) else None
-    return _line(str(error)), None
+        return _line(error.get("message", error)), param if isinstance(param, str) else None
+    return _line(error), None
 
 
 def _json(body: bytes) -> Any:
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
-        return body.decode("utf-8", "replace") or "empty reply"
+        return loads(body)
+    except ValueError:
+        return body[: 4 * READ].decode("utf-8", "replace") or "empty reply"
 
 
-def _line(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= 300 else flat[:297] + "..."
+def _line(said: Any) -> str:
+    """One short line without the request that servers repeat: a prompt is nobody's business."""
+    try:
+        text = str(said)[:READ]
+    except RecursionError:
+        return "an error nested too deeply to be told"
+    flat = REPEATED.split(" ".join(text.split()), maxsplit=1)[0]
+    shown = "".join(one if one.isprintable() else "\ufffd" for one in flat)
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 3] + "..."

@@ -11,10 +11,22 @@ from dataclasses import dataclass
 from quantwatch.errors import NodeFailed, ReplyInvalid
 from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
+from quantwatch.probe import bulk
 from quantwatch.probe.rows import Columns, RowInvalid
-from quantwatch.probe.wire import NOT_AN_ID, TOKEN_ID_PREFIX, Choice, Completion, Entry, NotACompletion, decode
+from quantwatch.probe.wire import (
+    NOT_AN_ID,
+    TOKEN_ID_PREFIX,
+    Choice,
+    Completion,
+    Entry,
+    NotACompletion,
+    Odd,
+    TooMuch,
+    decode,
+)
 
-TOKEN_ID = re.compile(rf"{TOKEN_ID_PREFIX}(-?[0-9]{{1,18}})")
+TOKEN_ID = re.compile(rf"{TOKEN_ID_PREFIX}(0|-?[1-9][0-9]{{0,17}})")
+"""One way to write an id, so that no two keys of a row can name the same."""
 
 SAME_SERVER_KIND = "Probe the node's own address, not a gateway, and check that both servers are vLLM 0.10 or newer"
 TEXT_KEYS = "Tokens must be named by id; a proxy or an old server names them by text, which loses entries"
@@ -35,17 +47,20 @@ class Asked:
 
 def read(body: bytes, asked: Asked, *, choices: int) -> list[Choice]:
     """Decode a completion reply and return its choices in prompt order, one a prompt."""
-    ordered = sorted(_decoded(body, asked).choices, key=lambda choice: choice.index)
+    found = _decoded(body, asked, choices).choices
+    ordered = sorted(found, key=lambda choice: choice.index) if len(found) == choices else []
     if [choice.index for choice in ordered] != list(range(choices)):
-        raise asked.invalid(f"{len(ordered)} answers for {choices} prompts")
+        raise asked.invalid(f"{len(found)} answers for {choices} prompts")
     return ordered
 
 
-def _decoded(body: bytes, asked: Asked) -> Completion:
+def _decoded(body: bytes, asked: Asked, choices: int) -> Completion:
     try:
-        return decode(body)
+        return decode(body, answers=choices)
     except NotACompletion as exc:
         raise asked.invalid(str(exc)) from exc
+    except TooMuch as exc:
+        raise NodeFailed(f"the reply holds too much to be an answer: {exc}", node=asked.node) from exc
     except ValueError as exc:
         if body.lstrip()[:1] == b"<":
             raise asked.invalid("a web page came back where JSON was expected") from exc
@@ -64,9 +79,11 @@ def prompt_scoring(choice: Choice, sequence: GoldenSequence, asked: Asked, *, se
         raise asked.invalid("no prompt_logprobs in the reply")
     if len(rows) != len(sequence.ids):
         raise asked.invalid(f"{len(rows)} positions for {len(sequence.ids)} prompt tokens")
-    columns = Columns(asked.k, asked.raw_proven)
-    for position in range(1, len(rows)):
-        _add_scored(columns, rows[position], sequence.ids[position], position, asked)
+    columns = None if isinstance(choice, Odd) else bulk.columns(rows[1:], sequence.ids[1:], k=asked.k)
+    if columns is None:
+        columns = Columns(asked.k, asked.raw_proven)
+        for position in range(1, len(rows)):
+            _add_scored(columns, rows[position], sequence.ids[position], position, asked)
     return _distribution(columns, sequence, ProbeMode.PROMPT_SCORING, range(1, len(rows)), seconds)
 
 
@@ -100,6 +117,16 @@ def one_token(
         own_id = sequence.ids[position] if position < len(sequence.ids) else None
         _add_generated(columns, _first_row(choice, position, asked), own_id, position, asked)
     return _distribution(columns, sequence, mode, positions, seconds)
+
+
+def first_list(body: bytes, sent: tuple[int, ...], asked: Asked) -> dict[int, float]:
+    """The list of the first generated token after one prompt, by token id; values as they stand, NaN among them."""
+    choice = read(body, asked, choices=1)[0]
+    _check_echo(choice, sent, asked)
+    row = _first_row(choice, len(sent), asked)
+    ids = [_token_id(key) for key in row]
+    _refuse_text(ids, len(sent), asked)
+    return dict(zip(ids, row.values(), strict=True))
 
 
 def _first_row(choice: Choice, position: int, asked: Asked) -> dict[str, float]:

@@ -36,7 +36,14 @@ def load_set(path: Path) -> PromptSet:
     golden = validated(GoldenFile, source)
     _refuse_duplicates(golden, source)
     prompts = tuple(_prompt(entry) for entry in golden.prompts)
-    return PromptSet(golden.name, golden.description, prompts, digest(golden.prompts), golden.mode)
+    return PromptSet(
+        name=golden.name,
+        description=golden.description,
+        prompts=prompts,
+        digest=digest(golden.prompts),
+        mode=golden.mode,
+        protocol=tuple(golden.protocol),
+    )
 
 
 def digest(entries: Sequence[GoldenPrompt]) -> str:

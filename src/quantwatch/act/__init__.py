@@ -1,0 +1,1 @@
+"""Takes nodes out of traffic and back: gateway drivers, and carrying out one order."""

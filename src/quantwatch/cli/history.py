@@ -1,0 +1,104 @@
+"""`quantwatch history`, `show` and `diff`: what the store knows, also while a daemon writes to it."""
+
+import os
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from quantwatch.cli.output import write_json
+from quantwatch.cli.store import ConfigOption, JsonOption, StoreOption, console, store_path
+
+PIPE_COLUMNS = 200
+
+
+def history(
+    config: ConfigOption = None,
+    store: StoreOption = None,
+    target: Annotated[str | None, typer.Option(help="Of this target only")] = None,
+    task_set: Annotated[str | None, typer.Option(help="Of this task set only")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many, the newest first")] = 20,
+    decisions: Annotated[bool, typer.Option("--decisions", help="Decisions instead of runs")] = False,  # noqa: FBT002, a flag
+    json_file: JsonOption = None,
+) -> None:
+    """List runs or decisions, newest first. Times are UTC."""
+    from quantwatch.cli.records import decision_json, decisions_table, runs_table, shown_end
+    from quantwatch.record.archive import Archive
+
+    out = console(json_file)
+    out.width = _room(out)
+    with Archive.open(store_path(config, store)) as archive:
+        if decisions:
+            made = archive.decisions(target=target, task_set=task_set, limit=limit)
+            table, content = decisions_table(made, out.width), {"decisions": [decision_json(one) for one in made]}
+        else:
+            runs = archive.history(target=target, task_set=task_set, limit=limit)
+            table, content = runs_table(runs, out.width), {"runs": [dict(one.document) for one in runs]}
+    if json_file is not None:
+        write_json({"schema": 1, **content}, json_file)
+        return
+    out.print(table, soft_wrap=False)
+    out.print(shown_end(table.row_count, limit), markup=False)
+
+
+def _room(out: Console) -> int:
+    """Columns to print on. A pipe has no width of its own, and nobody wants to grep in folded names."""
+    narrow = out.is_terminal or "COLUMNS" in os.environ
+    return out.width if narrow else max(out.width, PIPE_COLUMNS)
+
+
+def show(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="A run or decision; beginning or end of its id will do")],
+    config: ConfigOption = None,
+    store: StoreOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Show everything about one run or decision."""
+    from quantwatch.cli.records import changes_json, decision_json, show_decision, show_run
+    from quantwatch.record.archive import Archive
+    from quantwatch.record.documents import StoredRun
+
+    out = console(json_file)
+    with Archive.open(store_path(config, store)) as archive:
+        found = archive.find(wanted)
+        changes = archive.changes(found.id) if isinstance(found, StoredRun) else list(found.transitions)
+        based = archive.decisions_on(found.id) if isinstance(found, StoredRun) else []
+    if json_file is not None:
+        content = (
+            {"run": dict(found.document), "decisions": [decision_json(one) for one in based]}
+            if isinstance(found, StoredRun)
+            else {"decision": decision_json(found)}
+        )
+        write_json({"schema": 1, **content, "transitions": changes_json(changes)}, json_file)
+    elif isinstance(found, StoredRun):
+        show_run(found, out, changes=changes, based=based)
+    else:
+        show_decision(found, out)
+
+
+def diff(
+    before: Annotated[str, typer.Argument(metavar="RUN", help="The earlier run")],
+    after: Annotated[str, typer.Argument(metavar="RUN", help="The later run")],
+    config: ConfigOption = None,
+    store: StoreOption = None,
+    json_file: JsonOption = None,
+) -> None:
+    """Tell what changed between two runs, one factor a line: servers, prompts, measurement, limits, then numbers."""
+    from quantwatch.cli.differences import explained, factors, numbers
+    from quantwatch.cli.records import show_differences
+    from quantwatch.record.archive import Archive
+
+    with Archive.open(store_path(config, store)) as archive:
+        old, new = archive.run(before), archive.run(after)
+    found, values = factors(old.document, new.document), numbers(old.document, new.document)
+    if json_file is None:
+        show_differences((old, new), console(json_file), found=found, values=values)
+        return
+    factor_rows = [
+        {"place": one.place, "factor": one.factor, "before": one.before, "after": one.after} for one in found
+    ]
+    number_rows = [
+        {"number": one.factor, "before": one.before, "after": one.after, "change": one.change} for one in values
+    ]
+    content = {"before": old.id, "after": new.id, "only_the_draw": not explained(found)}
+    write_json({"schema": 1, **content, "factors": factor_rows, "numbers": number_rows}, json_file)

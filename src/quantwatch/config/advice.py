@@ -1,0 +1,31 @@
+"""What a valid configuration should be told all the same."""
+
+from collections.abc import Iterator
+
+from quantwatch.config.schema import Settings
+from quantwatch.flow.decision import PoolMode
+
+
+def advice(settings: Settings) -> list[str]:
+    """One sentence for everything that is allowed and probably not meant; starts with the key."""
+    return [*_modes(settings), *_gateway(settings)]
+
+
+def _modes(settings: Settings) -> Iterator[str]:
+    for name, pool in settings.pools.items():
+        if pool.mode is PoolMode.APPROVE:
+            yield f"pools.{name}.mode: approve records what waits for a person, and nothing acts"
+        if pool.mode is PoolMode.ENFORCE and settings.gateway.driver == "dry_run":
+            yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; use webhook or verdict"
+        if pool.mode is PoolMode.ENFORCE and pool.max_isolated == 0:
+            yield f"pools.{name}.max_isolated: 0 % never isolates anything"
+
+
+def _gateway(settings: Settings) -> Iterator[str]:
+    gateway = settings.gateway
+    if gateway.driver != "webhook":
+        return
+    if gateway.state_url is None:
+        yield "gateway.state_url: without it a yes of the gateway cannot be read back, so nothing is ever verified"
+    if gateway.signing_secret is None:
+        yield "gateway.signing_secret: without it the gateway cannot tell our calls from anybody's"

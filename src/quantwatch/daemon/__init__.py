@@ -1,0 +1,1 @@
+"""The process: listeners, timetable, signals, reload, shutdown."""

@@ -1,0 +1,59 @@
+"""What comes in through the admin listener, handed to those who do it."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from quantwatch.errors import InputError
+from quantwatch.expose.admin import Reloaded
+from quantwatch.flow.run import Trigger
+from quantwatch.flow.state import Pause
+
+if TYPE_CHECKING:
+    from quantwatch.flows.people import People
+    from quantwatch.flows.watch import Watch
+
+
+@dataclass(slots=True)
+class Desk:
+    """Answers people and scripts. watch, people: None while the daemon is starting."""
+
+    reload_: Callable[[], Awaitable[Reloaded]]
+    watch: "Watch | None" = None
+    people: "People | None" = None
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again."""
+        return await self.reload_()
+
+    async def pause(self, scope: str, reason: str, *, author: str, seconds: float | None) -> Pause:
+        """Let nothing act within a scope. Raises StoreError."""
+        return await self._people().pause(scope, reason=reason, author=author, seconds=seconds)
+
+    async def resume(self, pause_id: str, *, author: str) -> bool:
+        """End a pause; False where there is none. Raises StoreError."""
+        return await self._people().resume(pause_id, author=author)
+
+    async def accept_baseline(self, *, author: str, reason: str) -> str:
+        """Take the baseline as it is now for the yardstick. Raises StoreError."""
+        return await self._people().accept_baseline(author=author, reason=reason)
+
+    async def release(self, target: str, *, author: str, reason: str) -> str:
+        """Bring an isolated target back; the decision's id. Raises InputError where that cannot be, StoreError."""
+        from quantwatch.flows.release import release
+
+        if self.watch is None:
+            raise InputError("quantwatch is still starting; try again in a moment")
+        return await release(self.watch, target, author=author, reason=reason)
+
+    async def run_now(self, target: str, task_set: str | None) -> int:
+        """Queue runs of a target, of one task set or of all; gives how many were queued."""
+        if self.watch is None or target not in self.watch.watchlist.targets:
+            return 0
+        names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
+        return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+
+    def _people(self) -> "People":
+        if self.people is None:
+            raise InputError("quantwatch is still starting; try again in a moment")
+        return self.people

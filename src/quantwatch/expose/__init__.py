@@ -1,0 +1,1 @@
+"""What quantwatch shows over HTTP: metrics, health, verdicts, a page, and the admin API."""

@@ -1,0 +1,174 @@
+"""The listener of those who run quantwatch: state, pauses, reload, runs by hand. On loopback unless configured."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from quantwatch.errors import InputError, QuantwatchError, StoreError
+from quantwatch.expose.as_json import board_json, pause_json
+from quantwatch.expose.body import BodyError, Fields, read_body
+from quantwatch.expose.guard import Guard
+from quantwatch.expose.page import ADMIN_LINKS, page
+from quantwatch.expose.replies import error_reply, html_reply, json_reply, refused
+from quantwatch.flow.board import Board
+from quantwatch.flow.state import ROLLOUT, Pause
+from quantwatch.log import Logger, logger
+
+LONGEST_PAUSE = 366 * 86_400.0
+"""Seconds; who needs more leaves the end open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """What came of reading the configuration again. changes: one line each, without secrets."""
+
+    ok: bool
+    message: str
+    changes: tuple[str, ...] = ()
+
+
+class Admin(Protocol):
+    """What can be asked of the daemon. InputError: the caller's fault; StoreError: nothing was done."""
+
+    async def reload(self) -> Reloaded:
+        """Read the configuration again; the old one stays when the new one cannot be used."""
+        ...
+
+    async def pause(self, scope: str, reason: str, *, author: str, seconds: float | None) -> Pause:
+        """Stop acting within a scope, for some seconds or until resumed."""
+        ...
+
+    async def resume(self, pause_id: str, *, author: str) -> bool:
+        """End a pause; False when there is none of that id."""
+        ...
+
+    async def accept_baseline(self, *, author: str, reason: str) -> str:
+        """Take the baseline as it is now for the yardstick; says what was accepted."""
+        ...
+
+    async def release(self, target: str, *, author: str, reason: str) -> str:
+        """Bring an isolated target back; the id of the decision. An InputError says why it cannot be."""
+        ...
+
+    async def run_now(self, target: str, task_set: str | None) -> int:
+        """Queue runs of a target, of one task set or all; says how many."""
+        ...
+
+
+def admin_app(
+    board: Callable[[], Board], admin: Admin, *, token: str | None = None, log: Logger | None = None
+) -> Starlette:
+    """The application of the admin listener. token: what callers must bear; None on loopback only."""
+    api = _Api(board, admin, log or logger("quantwatch.admin"))
+    return Starlette(
+        routes=[
+            Route("/", api.landing),
+            Route("/api/v1/status", api.status),
+            Route("/-/reload", api.reload, methods=["POST", "PUT"]),
+            Route("/api/v1/pauses", api.pauses, methods=["GET"]),
+            Route("/api/v1/pauses", api.pause, methods=["POST"]),
+            Route("/api/v1/pauses/{id}", api.resume, methods=["DELETE"]),
+            Route("/api/v1/baseline/accept", api.accept_baseline, methods=["POST"]),
+            Route("/api/v1/releases", api.release, methods=["POST"]),
+            Route("/api/v1/runs", api.run, methods=["POST"]),
+        ],
+        middleware=[Middleware(Guard, token=token)],
+        exception_handlers={HTTPException: refused, QuantwatchError: _failed, Exception: _broken},
+    )
+
+
+class _Api:
+    def __init__(self, board: Callable[[], Board], admin: Admin, log: Logger) -> None:
+        self._board = board
+        self._admin = admin
+        self._log = log
+
+    async def landing(self, _: Request) -> Response:
+        return html_reply(page(self._board(), links=ADMIN_LINKS, verdicts=False))
+
+    async def status(self, _: Request) -> Response:
+        return json_reply(board_json(self._board()))
+
+    async def reload(self, request: Request) -> Response:
+        self._called(request, "reload")
+        done = await self._admin.reload()
+        content = {"ok": done.ok, "message": done.message, "changes": list(done.changes)}
+        return json_reply(content, 200 if done.ok else 500)
+
+    async def pauses(self, _: Request) -> Response:
+        return json_reply({"pauses": [pause_json(one) for one in self._board().pauses]})
+
+    async def pause(self, request: Request) -> Response:
+        fields = await read_body(request, known=("scope", "reason", "author", "seconds"))
+        scope, reason, author = self._scope(fields), fields.text("reason"), fields.text("author")
+        seconds = fields.seconds("seconds", most=LONGEST_PAUSE)
+        if scope.startswith(ROLLOUT) and seconds is None:
+            raise BodyError("seconds", "a rollout has an end; give how long it may last")
+        self._called(request, "pause", scope=scope, reason=reason, author=author, seconds=seconds)
+        pause = await self._admin.pause(scope, reason, author=author, seconds=seconds)
+        return json_reply(pause_json(pause), 201)
+
+    async def resume(self, request: Request) -> Response:
+        author = Fields(dict(request.query_params)).text("author")
+        pause_id = request.path_params["id"]
+        self._called(request, "resume", pause=pause_id, author=author)
+        if not await self._admin.resume(pause_id, author=author):
+            return error_reply("there is no pause of this id", 404)
+        return json_reply({"resumed": pause_id})
+
+    async def accept_baseline(self, request: Request) -> Response:
+        fields = await read_body(request, known=("author", "reason"))
+        author, reason = fields.text("author"), fields.text("reason")
+        self._called(request, "accept_baseline", author=author, reason=reason)
+        return json_reply({"accepted": await self._admin.accept_baseline(author=author, reason=reason)})
+
+    async def release(self, request: Request) -> Response:
+        fields = await read_body(request, known=("target", "author", "reason"))
+        target, author, reason = fields.text("target"), fields.text("author"), fields.text("reason")
+        self._called(request, "release", target=target, author=author, reason=reason)
+        return json_reply({"decision": await self._admin.release(target, author=author, reason=reason)}, 202)
+
+    async def run(self, request: Request) -> Response:
+        fields = await read_body(request, known=("target", "task_set"))
+        target, task_set = fields.text("target"), fields.maybe_text("task_set")
+        found = self._board().target(target)
+        if found is None:
+            raise BodyError("target", "there is no target of this name")
+        if task_set is not None and task_set not in [one.state.task_set for one in found.sets]:
+            raise BodyError("task_set", "the target has no task set of this name")
+        self._called(request, "run", target=target, task_set=task_set)
+        return json_reply({"queued": await self._admin.run_now(target, task_set)}, 202)
+
+    def _scope(self, fields: Fields) -> str:
+        """A scope that names something: a pause of what does not exist would look like one and hold nothing."""
+        scope, board = fields.text("scope"), self._board()
+        known = scope.removeprefix(ROLLOUT)
+        pools = [f"pool:{one.name}" for one in board.pools]
+        targets = [f"target:{one.state.target}" for one in board.targets]
+        if known not in ["all", *pools, *targets]:
+            raise BodyError("scope", "must be all, pool:NAME or target:NAME, of a pool or target that is configured")
+        return scope
+
+    def _called(self, request: Request, call: str, **values: Any) -> None:
+        """Put a call that changes something on record before it is carried out."""
+        client = request.client.host if request.client is not None else "unknown"
+        self._log.warning("admin call", call=call, client=client, **values)
+
+
+async def _failed(_: Request, exc: Exception) -> Response:
+    if isinstance(exc, BodyError):
+        return error_reply(f"{exc.field}: {exc.message}" if exc.field else exc.message, exc.status, field=exc.field)
+    if isinstance(exc, InputError):
+        return error_reply(str(exc), 400)
+    return error_reply(str(exc), 503 if isinstance(exc, StoreError) else 500)
+
+
+async def _broken(_: Request, __: Exception) -> Response:
+    return error_reply("quantwatch is in trouble itself; its log says more", 500)

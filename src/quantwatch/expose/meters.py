@@ -1,0 +1,229 @@
+"""What is counted as it happens: counters and histograms of one daemon."""
+
+import re
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
+
+from quantwatch.expose import metrics as m
+from quantwatch.flow.decision import Action, Brake, Result, Ruling
+from quantwatch.flow.run import RunRecord
+from quantwatch.flow.state import Axis, Human, Routing, Transition
+from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
+
+SKIPS = ("overlap", "draining", "crashed")
+"""Why a run that was due was not made."""
+
+CALL_FAILURES = ("unavailable", "refused")
+"""How a call to the gateway can fail (act/carry_out.Attempt)."""
+
+OTHER = "other"
+STATES: dict[Axis, type[Quality] | type[Routing] | type[Human]] = {
+    Axis.QUALITY: Quality,
+    Axis.ROUTING: Routing,
+    Axis.HUMAN: Human,
+}
+
+COUNTERS = (
+    m.RUNS,
+    m.RUN_FAILURES,
+    m.RUNS_SKIPPED,
+    m.LIMIT_BREACHES,
+    m.SUPPRESSED,
+    m.DECISIONS,
+    m.TRANSITIONS,
+    m.GATEWAY_CALLS,
+    m.GATEWAY_FAILURES,
+    m.ORDERS,
+    m.UPSTREAM_CALLS,
+    m.UPSTREAM_FAILURES,
+    m.PROBE_TOKENS,
+    m.PROBE_RESTARTS,
+    m.STORE_ERRORS,
+    m.RUNS_LOST,
+    m.CLOCK_JUMPS,
+    m.JOBS_MISSED,
+    m.VERDICTS_ASKED,
+    m.VERDICTS_UNKNOWN,
+)
+BUCKETS = {
+    m.RUN_SECONDS: (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+    m.GATEWAY_SECONDS: (0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
+    m.UPSTREAM_SECONDS: (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
+    m.LAG_SECONDS: (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10),
+}
+"""Upper bounds in seconds, each a like factor over the one before."""
+
+_ODD = re.compile(r"[^A-Za-z0-9._-]")
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class Meters:
+    """Counters and histograms in a registry of their own, with those of the process and of Python."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+        self._counters = {one: _counter(one, self.registry) for one in COUNTERS}
+        self._histograms = {one: _histogram(one, self.registry) for one in BUCKETS}
+
+    def expect(self, target: str, task_sets: Iterable[str]) -> None:
+        """Start the series of a configured target at 0, so that the first event is an increase."""
+        self._count(m.VERDICTS_ASKED, target, by=0)
+        for role, name in (("target", target), ("baseline", "baseline")):
+            self._count(m.PROBE_TOKENS, role, name, by=0)
+            self._count(m.PROBE_RESTARTS, role, name, by=0)
+        for axis, states in STATES.items():
+            for state in states:
+                self._count(m.TRANSITIONS, target, axis.value, state.value, by=0)
+        for name in task_sets:
+            self._count(m.RUNS, target, name, by=0)
+            self._count(m.LIMIT_BREACHES, target, name, by=0)
+            for quality in sorted(CANNOT_TELL):
+                self._count(m.RUN_FAILURES, target, name, quality.value, by=0)
+            for reason in SKIPS:
+                self._count(m.RUNS_SKIPPED, target, name, reason, by=0)
+
+    def expect_pool(self, pool: str) -> None:
+        """Start the series of a configured pool at 0."""
+        for brake in Brake:
+            self._count(m.SUPPRESSED, pool, brake.value, by=0)
+        for action in Action:
+            for ruling in Ruling:
+                self._count(m.DECISIONS, pool, action.value, ruling.value, by=0)
+
+    def expect_driver(self, driver: str) -> None:
+        """Start the series of the configured driver at 0."""
+        for action in Action:
+            at = (_word(driver), action.value)
+            self._count(m.GATEWAY_CALLS, *at, by=0)
+            for reason in CALL_FAILURES:
+                self._count(m.GATEWAY_FAILURES, *at, reason, by=0)
+            for result in Result:
+                self._count(m.ORDERS, *at, result.value, by=0)
+
+    def forget(self, target: str) -> None:
+        """Drop every series of a target that has left."""
+        self._forget("target", target)
+
+    def forget_pool(self, pool: str) -> None:
+        """Drop every series of a pool that has left."""
+        self._forget("pool", pool)
+
+    def forget_set(self, task_set: str) -> None:
+        """Drop every series of a task set that has left."""
+        self._forget("task_set", task_set)
+
+    def run_finished(self, record: RunRecord) -> None:
+        """Count a run that ended, whatever it found."""
+        at = (record.target, record.task_set)
+        self._count(m.RUNS, *at)
+        if record.quality in CANNOT_TELL:
+            self._count(m.RUN_FAILURES, *at, record.quality.value)
+        if record.quality in BREACHES:
+            self._count(m.LIMIT_BREACHES, *at)
+        exemplar = {"run_id": _ODD.sub("_", record.id)[:100]}  # OpenMetrics allows 128 characters
+        self._observe(m.RUN_SECONDS, record.seconds, record.task_set, exemplar=exemplar)
+
+    def run_skipped(self, target: str, task_set: str, reason: str) -> None:
+        """Count a run that was due and not made; reason: one of SKIPS."""
+        self._count(m.RUNS_SKIPPED, target, task_set, reason if reason in SKIPS else OTHER)
+
+    def suppressed(self, pool: str, brake: Brake) -> None:
+        """Count an objection to an action."""
+        self._count(m.SUPPRESSED, pool, brake.value)
+
+    def decided(self, pool: str, action: Action, ruling: Ruling) -> None:
+        """Count a decision."""
+        self._count(m.DECISIONS, pool, action.value, ruling.value)
+
+    def transition(self, change: Transition) -> None:
+        """Count a change of a target's state."""
+        known = {state.value for state in STATES[change.axis]}
+        self._count(m.TRANSITIONS, change.target, change.axis.value, change.new if change.new in known else OTHER)
+
+    def gateway_called(self, driver: str, action: Action, *, seconds: float, failure: str | None = None) -> None:
+        """Count a call to the gateway. failure: why it failed, as one word; None when it worked."""
+        at = (_word(driver), action.value)
+        self._count(m.GATEWAY_CALLS, *at)
+        if failure is not None:
+            self._count(m.GATEWAY_FAILURES, *at, _word(failure))
+        self._observe(m.GATEWAY_SECONDS, seconds, *at)
+
+    def settled(self, driver: str, action: Action, result: Result) -> None:
+        """Count an order that has come to its end."""
+        self._count(m.ORDERS, _word(driver), action.value, result.value)
+
+    def upstream_called(self, role: str, target: str, *, seconds: float, failure: str | None = None) -> None:
+        """Count a request to a target or the baseline. role: `baseline` or `target`."""
+        at = (_word(role), target)
+        self._count(m.UPSTREAM_CALLS, *at)
+        if failure is not None:
+            self._count(m.UPSTREAM_FAILURES, *at, _word(failure))
+        self._observe(m.UPSTREAM_SECONDS, seconds, at[0])
+
+    def probe_sent(self, role: str, target: str, tokens: int) -> None:
+        """Count the tokens of a probe that is sent. role: `baseline` or `target`."""
+        self._count(m.PROBE_TOKENS, _word(role), target, by=tokens)
+
+    def probe_restarted(self, role: str, target: str) -> None:
+        """Count a server that restarted while it was probed. role: `baseline` or `target`."""
+        self._count(m.PROBE_RESTARTS, _word(role), target)
+
+    def store_error(self) -> None:
+        """Count a read or write of the store that failed."""
+        self._count(m.STORE_ERRORS)
+
+    def run_lost(self) -> None:
+        """Count a run that was given up before it could be written."""
+        self._count(m.RUNS_LOST)
+
+    def clock_jumped(self) -> None:
+        """Count a jump of the wall clock."""
+        self._count(m.CLOCK_JUMPS)
+
+    def loop_lag(self, seconds: float) -> None:
+        """Note how late the event loop was."""
+        self._observe(m.LAG_SECONDS, seconds)
+
+    def job_missed(self, reason: str) -> None:
+        """Count a tick of the schedule that started nothing."""
+        self._count(m.JOBS_MISSED, _word(reason))
+
+    def verdict_asked(self, target: str, *, known: bool) -> None:
+        """Count a question to /verdict; anybody can ask for any name, so unknown ones share one series."""
+        if known:
+            self._count(m.VERDICTS_ASKED, target)
+        else:
+            self._count(m.VERDICTS_UNKNOWN)
+
+    def _count(self, series: m.Series, *labels: str, by: float = 1) -> None:
+        counter = self._counters[series]
+        (counter.labels(*map(m.label, labels)) if labels else counter).inc(by)
+
+    def _observe(self, series: m.Series, seconds: float, *labels: str, exemplar: dict[str, str] | None = None) -> None:
+        histogram = self._histograms[series]
+        (histogram.labels(*map(m.label, labels)) if labels else histogram).observe(seconds, exemplar)
+
+    def _forget(self, name: str, value: str) -> None:
+        for series, meter in (*self._counters.items(), *self._histograms.items()):
+            if name in series.labels:
+                samples = [sample.labels for family in meter.collect() for sample in family.samples]
+                gone = {tuple(one[part] for part in series.labels) for one in samples if one[name] == m.label(value)}
+                for labels in gone:
+                    meter.remove(*labels)
+
+
+def _counter(series: m.Series, registry: CollectorRegistry) -> Counter:
+    return Counter(m.PREFIX + series.name, series.help, series.labels, registry=registry)
+
+
+def _histogram(series: m.Series, registry: CollectorRegistry) -> Histogram:
+    buckets = BUCKETS[series]
+    return Histogram(m.PREFIX + series.name, series.help, series.labels, registry=registry, buckets=buckets)
+
+
+def _word(text: str) -> str:
+    """A label's value from a closed set; a sentence, which would make a new series each time, becomes `other`."""
+    return text if _REASON.fullmatch(text) else OTHER

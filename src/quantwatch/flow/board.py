@@ -1,0 +1,119 @@
+"""Everything that is shown, as one frozen picture: for /metrics, /verdict, the pages and `quantwatch status`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.handshake import Handshake
+from quantwatch.flow.identity import Identity
+from quantwatch.flow.load import Load
+from quantwatch.flow.reference import ReferenceStanding
+from quantwatch.flow.state import Pause, SetState, TargetState
+from quantwatch.flow.verdict import Limit, Metric, Quality
+
+
+@dataclass(frozen=True, slots=True)
+class SetBoard:
+    """One target on one task set.
+
+    numbers: the last run that gave numbers, in the form of flow/as_json.set_json; empty before the first. success:
+    when that run ended. period: the longest gap between two runs in seconds. fresh: whether the state still counts.
+    loads: how busy the target was before and after its latest run.
+    """
+
+    state: SetState
+    limits: Mapping[Metric, Limit]
+    period: float
+    fresh: bool
+    numbers: Mapping[str, Any] = field(default_factory=dict)
+    success: datetime | None = None
+    loads: tuple[Load | None, Load | None] = (None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBoard:
+    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation."""
+
+    state: TargetState
+    quality: Quality
+    reason: str
+    sets: tuple[SetBoard, ...]
+    scheme: str = ""
+    gateway_name: str = ""
+    identity: Identity | None = None
+    handshake: Handshake | None = None
+    running: str | None = None
+    queued: int = 0
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PoolBoard:
+    """One pool. allowed: how many of its targets may be isolated at once."""
+
+    name: str
+    mode: PoolMode
+    targets: int
+    isolated: int
+    allowed: int
+    storm: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineBoard:
+    """The yardstick. up: whether it answered in the latest run. sound: whether it still gives its stored answers.
+
+    Both are None when that is not known. references: where its answers to each task set come from, as far as that was
+    looked at. answers: whether it answered the latest self-check of enrolled answers; None without one.
+    """
+
+    identity: Identity | None = None
+    up: bool | None = None
+    sound: bool | None = None
+    trouble: str | None = None
+    checked: datetime | None = None
+    drift: float | None = None
+    references: tuple[ReferenceStanding, ...] = ()
+    answers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SelfBoard:
+    """quantwatch itself. reload_ok: whether the configuration on disk is the one that runs; reloaded: since when.
+
+    restored: the store has been read. store_trouble: why nothing can be written, None when it can. unwritten: runs
+    that wait for the store. open_intents: orders not settled yet. lag: seconds that the event loop was late at worst.
+    """
+
+    started: datetime
+    config_digest: str
+    reload_ok: bool
+    reloaded: datetime
+    restored: bool = False
+    store_trouble: str | None = None
+    unwritten: int = 0
+    open_intents: int = 0
+    lag: float = 0.0
+    gateway_trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """The whole picture at one moment."""
+
+    own: SelfBoard
+    baseline: BaselineBoard
+    targets: tuple[TargetBoard, ...] = ()
+    pools: tuple[PoolBoard, ...] = ()
+    pauses: tuple[Pause, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether configuration, restored state and store are there."""
+        return self.own.restored and self.own.store_trouble is None
+
+    def target(self, name: str) -> TargetBoard | None:
+        """A target by its name."""
+        return next((one for one in self.targets if one.state.target == name), None)

@@ -1,0 +1,62 @@
+"""What the brakes look at: one pool, its fallback, and what happened lately."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.state import Pause, TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Who takes a pool's traffic. healthy: None when that could not be found out. why: what speaks against it.
+
+    waiting, kv_usage: its load, None when it does not tell.
+    """
+
+    name: str
+    healthy: bool | None
+    why: str = ""
+    waiting: float | None = None
+    kv_usage: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRules:
+    """How far a pool may be acted upon. max_isolated: share of its targets. storm_share: of targets that breach."""
+
+    mode: PoolMode = PoolMode.OBSERVE
+    max_isolated: float = 0.34
+    actions_per_hour: int = 4
+    storm_share: float = 0.5
+    storm_cooldown_seconds: float = 1800.0
+    fallback_max_waiting: int = 4
+    fallback_max_kv_usage: float = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """One pool at one moment, as the brakes see it.
+
+    members: every target of the pool, also those that have left the configuration while isolated. breaching: members
+    with a fresh task set that breaches, confirmed or not. sound: members with fresh results, none of them worse than a
+    warning. storming: a storm holds, its cooldown included. fallback: None when the pool names none. fallback_for:
+    other pools with isolated members that this target stands in for. recent_actions: isolations of this pool within the
+    last hour. yardstick: why the baseline cannot be trusted, None when it is proven sound. store: why nothing can be
+    written, None when it can. driver: why the gateway cannot be asked for this, None when it can.
+    """
+
+    pool: str
+    rules: PoolRules
+    members: tuple[TargetState, ...]
+    now: datetime
+    breaching: frozenset[str] = frozenset()
+    sound: frozenset[str] = frozenset()
+    storming: bool = False
+    fallback: Fallback | None = None
+    fallback_for: tuple[str, ...] = ()
+    recent_actions: int = 0
+    pauses: tuple[Pause, ...] = ()
+    yardstick: str | None = None
+    store: str | None = None
+    driver: str | None = None

@@ -1,0 +1,162 @@
+"""From the verdicts on a target to an order, or to the reasons why not; everything is written down first."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from random import Random
+
+from quantwatch.act.contract import Driver
+from quantwatch.clock import Clock
+from quantwatch.errors import StoreError
+from quantwatch.expose.meters import Meters
+from quantwatch.flow.decision import (
+    Action,
+    Brake,
+    Decision,
+    Intent,
+    Objection,
+    PoolMode,
+    Ruling,
+)
+from quantwatch.flow.fleet import Fallback, Fleet
+from quantwatch.flow.run import stamp
+from quantwatch.flows.case import Case, case_of
+from quantwatch.flows.keeper import Keeper, unbroken
+from quantwatch.flows.memory import Memory, moved
+from quantwatch.flows.order import begun, order_of
+from quantwatch.flows.outbox import Outbox
+from quantwatch.flows.scene import fallback_of, scene
+from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.judge.brake import ruling
+from quantwatch.log import logger
+
+log = logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Decider:
+    """Decides about one target at a time, so that a cap is checked and used in one step."""
+
+    memory: Memory
+    keeper: Keeper
+    outbox: Outbox
+    meters: Meters
+    clock: Clock
+    random: Random
+    watchlist: Callable[[], Watchlist]
+    driver: Callable[[], Driver]
+    one_at_a_time: asyncio.Lock
+
+    async def decide(self, name: str) -> None:
+        """Wish, hear the objections, write the ruling down, and hand an order over to be carried out.
+
+        By the configuration of now, not by that of the run: a pool may have been set to observe meanwhile.
+        """
+        found = self._case(name)
+        if found is None:
+            return
+        fallback = await fallback_of(found.pool, found.watchlist, self.memory, self.clock.now())
+        async with self.one_at_a_time:
+            case = self._case(name)  # again: what was asked for may have been done meanwhile
+            if case is not None and case.pool == found.pool:
+                await unbroken(self._rule(case, fallback))
+
+    async def _rule(self, case: Case, fallback: Fallback | None) -> None:
+        decision = await self._decision(case, fallback)
+        for objection in decision.objections:
+            self.meters.suppressed(case.pool.name, objection.brake)
+        if decision.ruling is Ruling.ACT:
+            await self._act(decision, case.target, case.pool)
+        else:
+            await self._leave(decision)
+
+    def _case(self, name: str) -> Case | None:
+        return case_of(name, self.memory, self.watchlist(), self.clock.now())
+
+    async def _decision(self, case: Case, fallback: Fallback | None) -> Decision:
+        wanted, now = case.wish, self.clock.now()
+        id_ = stamp("d", now, f"{self.random.getrandbits(24):06x}")
+        mode = case.pool.rules.mode
+        try:
+            fleet = await scene(wanted, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
+        except StoreError as exc:
+            blind = Objection(Brake.STORE, str(exc))
+            return Decision(id_, now, wanted, mode, Ruling.SUPPRESSED, (blind,))
+        fleet = replace(self._as_the_driver_can(fleet), driver=self._other_way(case))
+        ruled, objections = ruling(wanted, fleet)
+        return Decision(id_, now, wanted, mode, ruled, objections)
+
+    def _other_way(self, case: Case) -> str | None:
+        """Why a release cannot go the way the isolation went, or would bring back another node than was measured."""
+        state = self.memory.target_state(case.target.name, case.pool.name)
+        if case.wish.action is Action.ISOLATE:
+            return None
+        if state.driver not in (None, self.driver().name):
+            return f"it was isolated through {state.driver}, and the configuration names {self.driver().name} now"
+        if state.node not in (None, case.target.gateway_name):
+            return f"it was isolated as {state.node}, and {case.target.gateway_name} is what is measured now"
+        return None
+
+    def _as_the_driver_can(self, fleet: Fleet) -> Fleet:
+        """A driver that changes nothing can only say what it would have done."""
+        if self.driver().abilities.acts or fleet.rules.mode is not PoolMode.ENFORCE:
+            return fleet
+        return replace(fleet, rules=replace(fleet.rules, mode=PoolMode.DRY_RUN))
+
+    async def _act(self, decision: Decision, target: Watched, pool: WatchedPool) -> None:
+        wanted, now = decision.wish, decision.at
+        states = self.memory.states_of(target.name, target.sets)
+        old = self.memory.target_state(target.name, pool.name)
+        same = old.node if wanted.action is Action.RELEASE else None
+        order = order_of(decision, target, pool, driver=self.driver().name, states=states, node=same)
+        intent = Intent(order, opened=now)
+        guilty = next((one.process for one in states if one.task_set == wanted.task_set), None)
+        state = begun(old, decision, order, process=guilty)
+        changes = moved(old, state, reason=wanted.reason, decision=decision.id, at=now)
+        try:
+            await self.keeper.write(
+                lambda store: store.decide(decision, intent=intent, state=state, transitions=changes)
+            )
+        except StoreError as exc:
+            self.meters.suppressed(pool.name, Brake.STORE)
+            log.error("decision not written, so nothing was done", target=target.name, reason=str(exc))
+            return
+        self.memory.targets[target.name] = state
+        self.memory.told.pop(target.name, None)
+        self.meters.decided(pool.name, wanted.action, decision.ruling)
+        for one in changes:
+            self.meters.transition(one)
+        log.warning(
+            f"{wanted.action}: {wanted.reason}",
+            target=target.name,
+            decision_id=decision.id,
+            pool=pool.name,
+            run_id=wanted.run,
+        )
+        self.outbox.start(intent)
+
+    async def _leave(self, decision: Decision) -> None:
+        """Record a wish that nothing is done about, once for as long as the same things object."""
+        wanted = decision.wish
+        self.meters.decided(wanted.pool, wanted.action, decision.ruling)
+        key = (
+            wanted.action,
+            wanted.lane,
+            wanted.task_set,
+            decision.ruling,
+            tuple(o.brake for o in decision.objections),
+        )
+        if self.memory.told.get(wanted.target) == key:
+            return
+        why = "; ".join(one.reason for one in decision.objections)
+        log.warning(
+            f"would {wanted.action}, but did not: {why}",
+            target=wanted.target,
+            decision_id=decision.id,
+            reason=wanted.reason,
+        )
+        try:
+            await self.keeper.write(lambda store: store.decide(decision, intent=None, state=None, transitions=()))
+        except StoreError:
+            return
+        self.memory.told[wanted.target] = key

@@ -1,0 +1,35 @@
+"""One loaded configuration with its connections, which live as long as any run uses them."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from quantwatch.act.contract import Driver
+from quantwatch.flows.cycle import Turn
+from quantwatch.flows.watched import Watchlist
+
+
+@dataclass(slots=True)
+class Generation:
+    """One loaded configuration. close: ends its connections, once no run uses them any more."""
+
+    watchlist: Watchlist
+    driver: Driver
+    give_up_seconds: float
+    turn: Turn
+    close: Callable[[], Awaitable[None]]
+    users: int = 0
+    retired: bool = False
+
+    async def leave(self) -> None:
+        """A run has ended; the last one of a retired configuration closes its connections."""
+        self.users -= 1
+        await self._close_if_unused()
+
+    async def retire(self) -> None:
+        """Close as soon as nothing uses it."""
+        self.retired = True
+        await self._close_if_unused()
+
+    async def _close_if_unused(self) -> None:
+        if self.retired and self.users == 0:
+            await self.close()

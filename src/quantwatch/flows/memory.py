@@ -1,0 +1,161 @@
+"""What the daemon knows right now: the states of the store in memory, and the latest numbers."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from quantwatch.flow.as_json import set_json
+from quantwatch.flow.check import Check
+from quantwatch.flow.handshake import Handshake
+from quantwatch.flow.identity import Identity
+from quantwatch.flow.load import Load
+from quantwatch.flow.reference import ReferenceStanding, SelfChecked
+from quantwatch.flow.run import RunRecord
+from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
+from quantwatch.flow.verdict import Finding
+from quantwatch.record.store import Store
+
+Pair = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Storm:
+    """Whether a pool is in a storm. until: wall-clock end of its cooldown, None while it lasts or without one."""
+
+    raging: bool = False
+    until: datetime | None = None
+
+
+@dataclass(slots=True)
+class Memory:
+    """Everything that outlives a reload of the configuration.
+
+    checks: the latest self-check of the baseline by target and task set. told: what was last decided about each target,
+    so that a wish that stands for hours is recorded once. proofs: the runs that proved breaches. baseline_trouble: why
+    the baseline gave no answers in the latest run. failures: orders in a row that came to nothing, by target.
+    handshakes: the latest of each target.
+    references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
+    busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
+    """
+
+    sets: dict[Pair, SetState] = field(default_factory=dict)
+    targets: dict[str, TargetState] = field(default_factory=dict)
+    numbers: dict[Pair, Mapping[str, Any]] = field(default_factory=dict)
+    success: dict[Pair, datetime] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
+    handshakes: dict[str, Handshake] = field(default_factory=dict)
+    storms: dict[str, Storm] = field(default_factory=dict)
+    pauses: list[Pause] = field(default_factory=list)
+    baseline: Identity | None = None
+    baseline_trouble: str | None = None
+    checks: dict[Pair, Check] = field(default_factory=dict)
+    proofs: dict[Pair, RunRecord] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    told: dict[str, object] = field(default_factory=dict)
+    references: dict[str, ReferenceStanding] = field(default_factory=dict)
+    self_checks: dict[str, SelfChecked] = field(default_factory=dict)
+    baseline_answers: bool | None = None
+    busy: dict[Pair, int] = field(default_factory=dict)
+    loads: dict[Pair, tuple[Load | None, Load | None]] = field(default_factory=dict)
+
+    def restore(self, store: Store, now: datetime) -> None:
+        """Read back what an earlier life has left."""
+        self.sets = {(one.target, one.task_set): one for one in store.set_states()}
+        self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
+        self.pauses = store.pauses(now)
+        for pair, run in store.last_documents().items():
+            self.numbers[pair] = run.numbers
+            self.success[pair] = run.ended
+            if self.set_state(*pair).run == run.id:
+                self.loads[pair] = run.loads
+
+    def set_state(self, target: str, task_set: str) -> SetState:
+        """The state of a target on a task set; a new one where there is none."""
+        return self.sets.get((target, task_set), SetState(target, task_set))
+
+    def target_state(self, target: str, pool: str) -> TargetState:
+        """The routing state of a target; in traffic where nothing is known."""
+        return replace(self.targets.get(target, TargetState(target, pool)), pool=pool)
+
+    def states_of(self, target: str, names: Iterable[str]) -> list[SetState]:
+        """The states of a target on the named task sets."""
+        return [self.set_state(target, name) for name in names]
+
+    def learn(self, record: RunRecord, state: SetState, ended: datetime) -> list[Transition]:
+        """Take a run in; gives what changed."""
+        pair = (record.target, record.task_set)
+        old = self.set_state(*pair)
+        self.sets[pair] = state
+        if state.proof == record.id:
+            self.proofs[pair] = record
+        elif state.proof is None:
+            self.proofs.pop(pair, None)
+        self.loads[pair] = record.load_before, record.load_after
+        if record.node is not None:
+            self.identities[record.target] = record.node
+        if record.report is not None and record.report.divergence is not None:
+            self.numbers[pair] = set_json(record.report)
+            self.success[pair] = ended
+        if old.quality is state.quality:
+            return []
+        change = (str(old.quality), str(state.quality), state.reason)
+        return [Transition(ended, record.target, Axis.QUALITY, *change, task_set=record.task_set, run=record.id)]
+
+    def often_busy(self, record: RunRecord, *, busy: bool, most: int) -> bool:
+        """Count runs in a row that spared a busy target; True from `most` on, until a minimal probe was made."""
+        pair = (record.target, record.task_set)
+        self.busy[pair] = self.busy.get(pair, 0) + 1 if busy else 0
+        return self.busy[pair] >= most
+
+    def heed(self, pair: Pair, check: Check) -> None:
+        """Take a self-check in. One that gave nothing does not take a drift back; only a look at the answers does."""
+        old = self.checks.get(pair)
+        if old is not None and old.sound is False and check.sound is None and not check.new:
+            return
+        self.checks[pair] = check
+
+    def shift(self, seconds: float) -> None:
+        """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""
+        by = timedelta(seconds=seconds)
+        self.sets = {key: replace(one, at=_moved(one.at, by)) for key, one in self.sets.items()}
+        self.targets = {key: replace(one, since=_moved(one.since, by)) for key, one in self.targets.items()}
+        self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
+        self.success = {key: at + by for key, at in self.success.items()}
+        for storm in self.storms.values():
+            storm.until = _moved(storm.until, by)
+
+    def findings(self, target: str, task_set: str) -> tuple[Finding, ...]:
+        """What the run that proved a breach found; nothing when that was in an earlier life of the daemon."""
+        record = self.proofs.get((target, task_set))
+        return record.report.verdict.findings if record is not None and record.report is not None else ()
+
+    def keep(self, pairs: Collection[Pair]) -> None:
+        """Forget what was learned of pairs that are no longer configured, so that nothing old objects for ever."""
+        self.checks = {pair: one for pair, one in self.checks.items() if pair in pairs}
+        self.proofs = {pair: one for pair, one in self.proofs.items() if pair in pairs}
+        names = {task_set for _, task_set in pairs}
+        self.references = {name: one for name, one in self.references.items() if name in names}
+        self.busy = {pair: one for pair, one in self.busy.items() if pair in pairs}
+
+    def left_behind(self, configured: Iterable[str]) -> list[TargetState]:
+        """Targets that are no longer configured and still out of traffic by our own decision."""
+        known = set(configured)
+        return [one for one in self.targets.values() if one.target not in known and one.routing is not Routing.IN]
+
+
+def _not_ahead(state: TargetState, now: datetime) -> TargetState:
+    """A change from the future was written before the clock was set back; its hold begins anew."""
+    return state if state.since is None or state.since <= now else replace(state, since=now)
+
+
+def _moved(at: datetime | None, by: timedelta) -> datetime | None:
+    return None if at is None else at + by
+
+
+def moved(old: TargetState, new: TargetState, *, reason: str, decision: str | None, at: datetime) -> list[Transition]:
+    """The transition from one routing state to another; none where it is the same."""
+    if old.routing is new.routing:
+        return []
+    change = (str(old.routing), str(new.routing), reason)
+    return [Transition(at, new.target, Axis.ROUTING, *change, decision=decision)]

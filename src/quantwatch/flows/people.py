@@ -1,0 +1,59 @@
+"""What people say to a running watch: pause, resume, accept the baseline as it is. Each word is written down first."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+from quantwatch.clock import Clock
+from quantwatch.flow.run import stamp
+from quantwatch.flow.state import Pause
+from quantwatch.flows.keeper import Keeper
+from quantwatch.flows.memory import Memory
+from quantwatch.flows.yardstick import Yardstick
+from quantwatch.log import logger
+
+log = logger()
+
+
+@dataclass(frozen=True, slots=True)
+class People:
+    """Carries out what people say."""
+
+    memory: Memory
+    keeper: Keeper
+    yardstick: Yardstick
+    clock: Clock
+    random: Random
+
+    async def pause(self, scope: str, *, reason: str, author: str, seconds: float | None) -> Pause:
+        """Let nothing act within a scope until the time is over or somebody resumes. Raises StoreError."""
+        now = self.clock.now()
+        until = None if seconds is None else now + timedelta(seconds=seconds)
+        pause = Pause(stamp("p", now, f"{self.random.getrandbits(24):06x}"), scope, reason, author, now, until)
+        await self.keeper.write(lambda store: store.add_pause(pause))
+        self.memory.pauses.append(pause)
+        log.warning("paused", scope=scope, reason=reason, author=author, pause_id=pause.id)
+        return pause
+
+    async def resume(self, pause_id: str, *, author: str) -> bool:
+        """End a pause; False where there is none. Raises StoreError."""
+        known = [one for one in self.memory.pauses if one.id == pause_id]
+        if not known:
+            return False
+        now = self.clock.now()
+        await self.keeper.write(lambda store: store.end_pause(pause_id, now))
+        self.memory.pauses = [one for one in self.memory.pauses if one.id != pause_id]
+        log.warning("resumed", scope=known[0].scope, author=author, pause_id=pause_id)
+        return True
+
+    async def accept_baseline(self, *, author: str, reason: str) -> str:
+        """Take the baseline that is met next for the yardstick; its stored answers no longer count.
+
+        Raises StoreError.
+        """
+        now = self.clock.now()
+        dropped = await self.keeper.write(lambda store: store.drop_references(at=now))
+        self.yardstick.accept()
+        self.memory.checks.clear()
+        log.warning("baseline accepted as it is now", author=author, reason=reason, dropped=dropped)
+        return f"{dropped} stored answers no longer count; the baseline that the next runs meet gives new ones"

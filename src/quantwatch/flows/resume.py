@@ -1,0 +1,112 @@
+"""What an earlier life has left: open orders are taken up, and the gateway is asked how every target stands."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+from quantwatch.act.contract import Seen
+from quantwatch.flow.decision import Action, Order, PoolMode
+from quantwatch.flow.state import Routing, TargetState
+from quantwatch.flows.keeper import unbroken
+from quantwatch.flows.memory import moved
+from quantwatch.flows.watch import Watch
+from quantwatch.flows.watched import Watched
+from quantwatch.log import logger
+
+log = logger()
+
+LOOK_SECONDS = 10.0
+"""How long the gateway may take to answer about all targets; what it has not told by then stays as recorded."""
+
+UNDER_WAY = (Routing.LEAVING, Routing.RETURNING)
+
+FOUND: dict[tuple[Routing, Seen, bool], tuple[Routing, str]] = {
+    (Routing.IN, Seen.ISOLATED, False): (
+        Routing.CONTRADICTED,
+        "the gateway says isolated, and not by a decision that is on record",
+    ),
+    (Routing.OUT, Seen.ROUTABLE, True): (
+        Routing.CONTRADICTED,
+        "the gateway says routable, and on record it is isolated",
+    ),
+    (Routing.CONTRADICTED, Seen.ISOLATED, True): (Routing.OUT, "the gateway says isolated, as was decided"),
+    (Routing.CONTRADICTED, Seen.ROUTABLE, True): (Routing.IN, "the gateway says routable, so it is in traffic"),
+    (Routing.CONTRADICTED, Seen.ROUTABLE, False): (Routing.IN, "the gateway says routable again"),
+}
+"""What follows from a look: by record, the gateway's state, and whether the isolation is ours."""
+
+
+async def resume(watch: Watch) -> None:
+    """Bring record, gateway and orders together before anything new is decided. Raises StoreError."""
+    intents = await watch.keeper.write(lambda store: store.open_intents())
+    ordered = {one.order.target for one in intents}
+    for state in list(watch.memory.targets.values()):
+        if state.routing in UNDER_WAY and state.target not in ordered:
+            await _put(watch, state, Routing.CONTRADICTED, "an order was under way, and the record of it is lost")
+    await look(watch)
+    for intent in intents:
+        order = intent.order
+        log.warning("taking up an order of an earlier life", target=order.target, decision_id=order.decision)
+        watch.outbox.start(intent)
+    for state in watch.memory.targets.values():
+        _remind(watch, state)
+
+
+async def look(watch: Watch) -> None:
+    """Hold the record of every target against the gateway's own state, where that can be read. Raises StoreError.
+
+    Gateways forget at a reload, and people undrain by hand. What has an order under way is left alone.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LOOK_SECONDS):
+            await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
+
+
+async def _look(watch: Watch, target: Watched) -> None:
+    """A pool that is only watched is left alone."""
+    driver = watch.generation.driver
+    pool = watch.watchlist.pools[target.pool]
+    if not driver.abilities.reads_back or not driver.abilities.calls or pool.rules.mode is PoolMode.OBSERVE:
+        return
+    state = watch.memory.target_state(target.name, target.pool)
+    if state.routing in UNDER_WAY:
+        return
+    seen = await driver.observe(_question(target, state, driver.name))
+    if watch.memory.target_state(target.name, target.pool) != state:
+        return  # an order has begun or ended meanwhile
+    found = FOUND.get((state.routing, seen, state.owner is not None))
+    if found is not None:
+        await unbroken(_put(watch, state, *found))
+
+
+def _question(target: Watched, state: TargetState, driver: str) -> Order:
+    """An order in form only, to name the node to the driver."""
+    node = state.node or target.gateway_name
+    return Order("", Action.ISOLATE, target.name, target.pool, node, driver, reason="", verdict="")
+
+
+async def _put(watch: Watch, old: TargetState, routing: Routing, why: str) -> None:
+    now = watch.clock.now()
+    new = replace(old, routing=routing, since=now)
+    if routing is Routing.IN:
+        new = replace(new, owner=None, gone=None, lane=None, node=None, driver=None)
+    changes = moved(old, new, reason=why, decision=old.owner, at=now)
+    await watch.keeper.write(lambda store: store.save_target(new, changes))
+    watch.memory.targets[new.target] = new
+    for one in changes:
+        watch.meters.transition(one)
+    log.error(f"routing is {routing} now: {why}", target=new.target)
+
+
+def _remind(watch: Watch, state: TargetState) -> None:
+    """Say which isolations nothing will ever end by itself."""
+    target = watch.watchlist.targets.get(state.target)
+    if state.routing is Routing.IN:
+        return
+    if target is None:
+        why = "it is no longer configured"
+    elif watch.watchlist.pools[target.pool].rules.mode is PoolMode.OBSERVE:
+        why = "its pool is only observed"
+    else:
+        return
+    log.warning(f"isolated, and {why}: `quantwatch release` brings it back", target=state.target)

@@ -1,0 +1,157 @@
+"""What the brakes look at, gathered: the pool, its fallback as it is right now, storms, pauses, the yardstick."""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from quantwatch.errors import ProbeError
+from quantwatch.flow.decision import Wish
+from quantwatch.flow.fleet import Fallback, Fleet
+from quantwatch.flow.state import AWAY, Routing, TargetState
+from quantwatch.flow.verdict import BREACHES, GOOD, Quality
+from quantwatch.flows.keeper import Keeper
+from quantwatch.flows.memory import Memory, Storm
+from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.judge.brake import stormy
+from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
+from quantwatch.judge.yardstick import soundness, unproven
+
+HOUR = timedelta(hours=1)
+CHECK_AGE = timedelta(hours=6)
+FALLBACK_SECONDS = 10.0
+
+
+async def scene(
+    wish: Wish,
+    watchlist: Watchlist,
+    memory: Memory,
+    keeper: Keeper,
+    *,
+    now: datetime,
+    fallback: Fallback | None,
+) -> Fleet:
+    """The wish's pool as it is now. Raises StoreError when the record of recent actions cannot be read.
+
+    fallback: as it was found a moment ago; asking it may take seconds, in which nobody else should wait.
+    """
+    pool = watchlist.pools[wish.pool]
+    recent = await keeper.write(lambda store: store.actions_since(pool.name, now - HOUR))
+    target = watchlist.targets[wish.target]
+    named = target.sets.get(wish.task_set) if wish.task_set is not None else None
+    period = named.period_seconds if named is not None else 0.0
+    guilty = (wish.target, wish.task_set) if wish.task_set is not None else None
+    return Fleet(
+        pool=pool.name,
+        rules=pool.rules,
+        members=tuple(members(pool.name, watchlist, memory)),
+        now=now,
+        breaching=breaching(pool.name, watchlist, memory, now),
+        sound=sound(pool.name, watchlist, memory, now),
+        storming=storming(pool, watchlist, memory, now),
+        fallback=fallback,
+        fallback_for=tuple(_stands_in_for(wish.target, watchlist, memory)),
+        recent_actions=recent,
+        pauses=tuple(memory.pauses),
+        yardstick=unproven(guilty, memory.checks, now=now, fresh_seconds=FRESH_PERIODS * period),
+        store=keeper.trouble,
+    )
+
+
+def breaching(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:
+    """Members of a pool with a fresh task set that breaches, confirmed or not; a skipped run changes nothing."""
+    return frozenset(one.name for one in _of_pool(pool, watchlist) if _breaches(one, memory, now))
+
+
+def sound(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:
+    """Members of a pool whose fresh results are good; one that is down or was never measured is none."""
+    return frozenset(one.name for one in _of_pool(pool, watchlist) if _quality(one, memory, now)[0] in GOOD)
+
+
+def storming(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> bool:
+    """Whether a storm holds the pool, its cooldown included; keeps count of when it began to calm down."""
+    pool_members = list(members(pool.name, watchlist, memory))
+    storm = memory.storms.setdefault(pool.name, Storm())
+    away = {one.target for one in pool_members if one.routing in AWAY}
+    bad = breaching(pool.name, watchlist, memory, now) - away
+    raging = stormy(len(pool_members), len(bad), pool.rules.storm_share)
+    if storm.raging and not raging:
+        storm.until = now + timedelta(seconds=pool.rules.storm_cooldown_seconds)
+    storm.raging = raging
+    if storm.until is not None and now >= storm.until:
+        storm.until = None
+    return storm.raging or storm.until is not None
+
+
+def members(pool: str, watchlist: Watchlist, memory: Memory) -> Iterable[TargetState]:
+    """Configured targets of the pool, and those that left it while they were away: their traffic is missing too."""
+    yield from (memory.target_state(one.name, pool) for one in _of_pool(pool, watchlist))
+    yield from (state for state in memory.left_behind(watchlist.targets) if state.pool == pool)
+
+
+def _of_pool(pool: str, watchlist: Watchlist) -> list[Watched]:
+    return [one for one in watchlist.targets.values() if one.pool == pool]
+
+
+def _breaches(target: Watched, memory: Memory, now: datetime) -> bool:
+    states = [(memory.set_state(target.name, name), one.period_seconds) for name, one in target.sets.items()]
+    bad = [(one, period) for one, period in states if one.breaches > 0 or one.quality in BREACHES]
+    return any(fresh(state, now=now, period_seconds=period) for state, period in bad)
+
+
+def _stands_in_for(target: str, watchlist: Watchlist, memory: Memory) -> Iterable[str]:
+    for pool in watchlist.pools.values():
+        if pool.fallback == target and any(one.routing in AWAY for one in members(pool.name, watchlist, memory)):
+            yield pool.name
+
+
+async def fallback_of(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> Fallback | None:
+    """The fallback, asked right now and for a few seconds at most: whether it answers, and how busy it is."""
+    if pool.fallback is None:
+        return None
+    try:
+        async with asyncio.timeout(FALLBACK_SECONDS):
+            return await _asked(pool.fallback, watchlist, memory, now)
+    except TimeoutError:
+        return Fallback(pool.fallback, healthy=False, why=f"it did not answer within {FALLBACK_SECONDS:g} s")
+
+
+async def _asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) -> Fallback:
+    target = watchlist.targets.get(name)
+    prober = watchlist.baseline if target is None else target.prober
+    against = _against_baseline(memory, now) if target is None else _against(target, memory, now)
+    try:
+        await prober.identify()
+    except ProbeError as exc:
+        against = against or str(exc)
+    load = await prober.load()
+    return Fallback(
+        name=name,
+        healthy=against is None,
+        why=against or "",
+        waiting=load.waiting if load is not None else None,
+        kv_usage=load.kv_usage if load is not None else None,
+    )
+
+
+def _against_baseline(memory: Memory, now: datetime) -> str | None:
+    """A baseline that was sound some time ago takes no traffic: it was proven within the last hours or it was not.
+
+    Its enrolled answers say nothing about how it is now; its self-check against them does.
+    """
+    asked = [one for one in memory.checks.values() if not one.enrolled]
+    asked += [one.check for one in memory.self_checks.values()]
+    recent = [one for one in asked if timedelta() <= now - one.at <= CHECK_AGE]
+    return None if soundness(recent) else "the baseline was not proven sound lately"
+
+
+def _against(target: Watched, memory: Memory, now: datetime) -> str | None:
+    """Why a target of another pool cannot take traffic by its own latest verdicts."""
+    state = memory.target_state(target.name, target.pool)
+    if state.routing is not Routing.IN:
+        return f"{target.name} is itself out of traffic"
+    quality, reason = _quality(target, memory, now)
+    return None if quality in GOOD else f"{target.name} is {quality}: {reason}"
+
+
+def _quality(target: Watched, memory: Memory, now: datetime) -> tuple[Quality, str]:
+    return target_quality(memory.states_of(target.name, target.sets), now=now, periods=target.periods)

@@ -1,0 +1,197 @@
+"""Looks at the other nodes: everything that can object to an action, each objection a reason in words.
+
+Isolating takes capacity away, so whatever is in doubt objects. A release takes nothing away: caps, rate, storm and
+fallback do not hold it back. It does need a person's consent where one has spoken, a store that writes it down, and
+proof of the yardstick that called the node clean.
+"""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+
+from quantwatch.flow.decision import Action, Brake, Objection, PoolMode, Ruling, Wish
+from quantwatch.flow.fleet import Fleet
+from quantwatch.flow.state import AWAY, Human, TargetState
+
+STORM_LEAST_MEMBERS = 3
+STORM_LEAST_BREACHING = 2
+"""One bad node has no cause in common with anybody, however small the pool's storm share."""
+
+_Brake = Callable[[Wish, Fleet], Objection | None]
+
+
+def objections(wish: Wish, fleet: Fleet) -> tuple[Objection, ...]:
+    """Everything that objects to a wish, apart from the pool's mode."""
+    brakes = _FOR_ISOLATION if wish.action is Action.ISOLATE else _FOR_RELEASE
+    found = (brake(wish, fleet) for brake in brakes)
+    return tuple(one for one in found if one is not None)
+
+
+def ruling(wish: Wish, fleet: Fleet) -> tuple[Ruling, tuple[Objection, ...]]:
+    """What becomes of a wish, with every objection, that of the mode last."""
+    mode = fleet.rules.mode
+    others, own = objections(wish, fleet), _OF_MODE.get(mode)
+    everything = others if own is None else (*others, own)
+    if not everything:
+        return Ruling.ACT, ()
+    would_have = mode is PoolMode.DRY_RUN and not others
+    return (Ruling.WOULD_HAVE if would_have else Ruling.SUPPRESSED), everything
+
+
+def allowed(members: int, share: float) -> int:
+    """How many targets of a pool may be away at once, rounded down.
+
+    The product is formed in decimal, as a person would: 0.29 of 100 is 29, and a third of 3, written 0.33, is 0. A pool
+    of one has no share to speak of; there any share but 0 allows it, and the last-backend rule decides.
+    """
+    if members == 1:
+        return 1 if share > 0 else 0
+    return max(0, min(members, math.floor(members * _as_written(share))))
+
+
+def stormy(members: int, breaching: int, share: float) -> bool:
+    """Whether so many breach at once that a common cause is likelier than so many bad nodes.
+
+    Reaching the share is enough: a tie goes to not acting. Pools of one or two cannot tell a storm from bad luck.
+    """
+    many = breaching >= STORM_LEAST_BREACHING and breaching >= members * _as_written(share)
+    return members >= STORM_LEAST_MEMBERS and many
+
+
+def _as_written(share: float) -> Decimal:
+    return Decimal(str(share))
+
+
+def _store(_: Wish, fleet: Fleet) -> Objection | None:
+    if fleet.store is None:
+        return None
+    return Objection(Brake.STORE, f"nothing can be written down, so nothing acts: {fleet.store}")
+
+
+def _driver(_: Wish, fleet: Fleet) -> Objection | None:
+    return None if fleet.driver is None else Objection(Brake.DRIVER, fleet.driver)
+
+
+def _human(wish: Wish, fleet: Fleet) -> Objection | None:
+    said = {one.human for one in fleet.members if one.target == wish.target} - {Human.NONE}
+    if not said:
+        return None
+    return Objection(Brake.HUMAN, f"a person has set {wish.target} to {', '.join(sorted(said))}")
+
+
+def _paused(wish: Wish, fleet: Fleet) -> Objection | None:
+    pauses = [one for one in fleet.pauses if one.covers(wish.target, wish.pool, now=fleet.now)]
+    if not pauses:
+        return None
+    return Objection(Brake.PAUSED, "; ".join(f"{one.author} paused {one.scope}: {one.reason}" for one in pauses))
+
+
+def _yardstick(_: Wish, fleet: Fleet) -> Objection | None:
+    if fleet.yardstick is None:
+        return None
+    return Objection(Brake.YARDSTICK, f"the baseline is not proven sound: {fleet.yardstick}")
+
+
+def _storm(wish: Wish, fleet: Fleet) -> Objection | None:
+    members = {one.target for one in fleet.members}
+    away = {one.target for one in fleet.members if _away(one)}
+    breaching = ((fleet.breaching - away) | {wish.target}) & members  # who is out already has been dealt with
+    if stormy(len(members), len(breaching), fleet.rules.storm_share):
+        said = f"{len(breaching)} of {len(members)} members of {fleet.pool} breach at once"
+        return Objection(Brake.STORM, f"{said}, which points to a common cause")
+    if fleet.storming:
+        return Objection(Brake.STORM, f"many members of {fleet.pool} breached at once a short while ago")
+    return None
+
+
+def _cap(wish: Wish, fleet: Fleet) -> Objection | None:
+    """The cap holds for the state after the action."""
+    members = {one.target for one in fleet.members}
+    if wish.target not in members:
+        return Objection(Brake.CAP, f"{wish.target} is not known as a member of {fleet.pool}")
+    away = {one.target for one in fleet.members if _away(one)} | {wish.target}
+    most = allowed(len(members), fleet.rules.max_isolated)
+    if len(away) <= most:
+        return None
+    said = f"{len(away)} of {len(members)} members of {fleet.pool} would be away"
+    return Objection(Brake.CAP, f"{said}, and {fleet.rules.max_isolated:.4g} of them, which is {most}, may be")
+
+
+def _last_backend(wish: Wish, fleet: Fleet) -> Objection | None:
+    """A member counts as a backend only while its own results say so.
+
+    To take the target out and leave the traffic to a node that is bad, down or not known would cure nothing.
+    """
+    known = {one.target for one in fleet.members if not _away(one)} & fleet.sound
+    reliable = known - fleet.breaching - {wish.target}
+    if reliable or _verified(fleet):
+        return None
+    why = "no fallback is named" if fleet.fallback is None else f"the fallback {fleet.fallback.name} is not verified"
+    return Objection(Brake.LAST_BACKEND, f"{fleet.pool} would have no sound backend left, and {why}")
+
+
+def _fallback(_: Wish, fleet: Fleet) -> Objection | None:
+    if fleet.fallback is None or _verified(fleet):
+        return None
+    why = fleet.fallback.why or "whether it is healthy could not be found out"
+    return Objection(Brake.FALLBACK, f"the fallback {fleet.fallback.name} cannot take over: {why}")
+
+
+def _fallback_overloaded(_: Wish, fleet: Fleet) -> Objection | None:
+    """A load that is not told counts as too high: it must be proven to be under its limits."""
+    if fleet.fallback is None:
+        return None
+    loads = (
+        ("requests waiting", fleet.fallback.waiting, fleet.rules.fallback_max_waiting),
+        ("KV cache use", fleet.fallback.kv_usage, fleet.rules.fallback_max_kv_usage),
+    )
+    # `not value <= most`, and not `value > most`, so that NaN objects too.
+    over = [
+        f"{name} {'unknown' if value is None else f'{value:g}'} (at most {most:g})"
+        for name, value, most in loads
+        if value is None or not value <= most
+    ]
+    if not over:
+        return None
+    return Objection(Brake.FALLBACK_OVERLOADED, f"the fallback {fleet.fallback.name} is loaded: {', '.join(over)}")
+
+
+def _fallback_in_use(wish: Wish, fleet: Fleet) -> Objection | None:
+    if not fleet.fallback_for:
+        return None
+    pools = ", ".join(fleet.fallback_for)
+    return Objection(Brake.FALLBACK_IN_USE, f"{wish.target} stands in for isolated members of {pools}")
+
+
+def _rate(_: Wish, fleet: Fleet) -> Objection | None:
+    most = fleet.rules.actions_per_hour
+    if fleet.recent_actions < most:
+        return None
+    return Objection(Brake.RATE, f"{fleet.recent_actions} isolations within the last hour, and {most} may be")
+
+
+def _away(member: TargetState) -> bool:
+    return member.routing in AWAY or member.human is Human.FORCED_OUT
+
+
+def _verified(fleet: Fleet) -> bool:
+    return fleet.fallback is not None and fleet.fallback.healthy is True
+
+
+_OF_MODE = {
+    PoolMode.OBSERVE: Objection(Brake.DRY_RUN, "the pool's mode is observe, which only watches"),
+    PoolMode.DRY_RUN: Objection(Brake.DRY_RUN, "the pool's mode is dry_run, which only records"),
+    PoolMode.APPROVE: Objection(Brake.AWAITING_APPROVAL, "the pool's mode is approve, so a person has to agree"),
+}
+
+_FOR_RELEASE: tuple[_Brake, ...] = (_store, _driver, _human, _paused, _yardstick)
+_FOR_ISOLATION: tuple[_Brake, ...] = (
+    *_FOR_RELEASE,
+    _storm,
+    _cap,
+    _last_backend,
+    _fallback,
+    _fallback_overloaded,
+    _fallback_in_use,
+    _rate,
+)

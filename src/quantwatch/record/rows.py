@@ -1,0 +1,42 @@
+"""Small things done with rows: is it there, put it, give it back."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Table, select
+
+from quantwatch.flow.state import Transition
+from quantwatch.record.documents import StoredRun
+from quantwatch.record.tables import RUNS, TRANSITIONS
+
+
+def has(connection: Connection, table: Table, key: str) -> bool:
+    """Whether a row of this id is there."""
+    return connection.execute(select(table.c.id).where(table.c.id == key)).first() is not None
+
+
+def put(connection: Connection, table: Table, noun: Any) -> None:
+    """Write a noun whose fields are the columns, in place of an older one."""
+    connection.execute(table.insert().prefix_with("OR REPLACE"), flat(noun))
+
+
+def add_transitions(connection: Connection, transitions: Sequence[Transition]) -> None:
+    """Add what changed, in its order."""
+    if transitions:
+        connection.execute(TRANSITIONS.insert(), [flat(one) for one in transitions])
+
+
+def flat(noun: Any) -> dict[str, Any]:
+    """The fields of a noun by name."""
+    return {one.name: getattr(noun, one.name) for one in dataclasses.fields(noun)}
+
+
+def newest(connection: Connection, target: str, task_set: str) -> StoredRun | None:
+    """The newest run of a pair that gave numbers."""
+    names = [one.name for one in dataclasses.fields(StoredRun)]
+    wanted = select(*(RUNS.c[name] for name in names)).where(
+        RUNS.c.target == target, RUNS.c.task_set == task_set, RUNS.c.measured
+    )
+    row = connection.execute(wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(1)).mappings().first()
+    return None if row is None else StoredRun(**row)

@@ -1,0 +1,325 @@
+"""The store: what would be wrong to lose in a crash. One process writes, every method is one transaction.
+
+A method that returns has made its change durable. Every method raises StoreError when it could not, and then has
+changed nothing. Methods that a caller tries again after an error (add_run, decide, settle) do their work once.
+"""
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Connection, Engine, func, select
+
+from quantwatch.clock import Clock
+from quantwatch.errors import StoreError
+from quantwatch.flow.decision import Action, Decision, Intent, Outcome
+from quantwatch.flow.run import RunRecord
+from quantwatch.flow.state import Pause, SetState, TargetState, Transition
+from quantwatch.record import references
+from quantwatch.record.documents import (
+    StoredRun,
+    decision_row,
+    intent_of,
+    intent_row,
+    number_rows,
+    outcome_row,
+    run_row,
+)
+from quantwatch.record.engine import Pragmas, said_plainly, writer
+from quantwatch.record.examine import Damaged, examine
+from quantwatch.record.place import MOUNTS, make_folder, move_aside, only_writer, refuse_network
+from quantwatch.record.prune import prune
+from quantwatch.record.references import StoredAnswer
+from quantwatch.record.rows import add_transitions, has, newest, put
+from quantwatch.record.tables import (
+    DECISIONS,
+    INTENTS,
+    META,
+    NUMBERS,
+    PAUSES,
+    RUNS,
+    SET_STATES,
+    STEPS,
+    TARGET_STATES,
+    Step,
+    begin,
+    migrate,
+    moment_text,
+    version_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What tests and unusual machines change. mounts: the list of mounted file systems. steps: migrations."""
+
+    pragmas: Pragmas = field(default_factory=Pragmas)
+    mounts: Path = MOUNTS
+    steps: Sequence[Step] = STEPS
+
+
+class Store:
+    """The writer's side of a store, made by Store.open. One thread at a time uses it; which one does not matter.
+
+    recovered_from: where a damaged file was moved to when the store was opened, None when the file was sound.
+    damage: what was seen of it.
+    """
+
+    def __init__(self, path: Path, *, engine: Engine, clock: Clock, holding: contextlib.ExitStack) -> None:
+        self.path = path
+        self.recovered_from: Path | None = None
+        self.damage: str | None = None
+        self._engine = engine
+        self._clock = clock
+        self._holding = holding
+        self._turn = threading.Lock()
+        self._file = (0, 0)
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: Path, *, clock: Clock, options: Options | None = None) -> Self:
+        """Open a store for writing, or begin one. Raises StoreError.
+
+        A damaged file is moved aside, never deleted, and a new store is begun in its place: see recovered_from. A file
+        of a newer quantwatch or of another program is left alone, and so is one that another process writes to.
+        """
+        chosen = options or Options()
+        refuse_network(path, mounts=chosen.mounts)
+        make_folder(path)
+        with contextlib.ExitStack() as holding:
+            holding.enter_context(only_writer(path))
+            aside, damage = _set_aside(path, at=clock.now(), version=version_of(chosen.steps))
+            engine = writer(path, chosen.pragmas)
+            holding.callback(engine.dispose)
+            store = cls(path, engine=engine, clock=clock, holding=holding)
+            store.recovered_from, store.damage = aside, damage
+            store._prepare(chosen.steps)
+            store._holding = holding.pop_all()
+        return store
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file and let another writer in."""
+        with self._turn:
+            self._closed = True
+            self._holding.close()
+
+    # ------------------------------------------------------------------ runs and states
+
+    def add_run(self, record: RunRecord, state: SetState, transitions: Sequence[Transition] = ()) -> None:
+        """Keep a run, its numbers, and where it leaves its task set. A run that is kept already changes nothing."""
+        with self._writing() as connection:
+            if has(connection, RUNS, record.id):
+                return
+            row = run_row(record)
+            connection.execute(RUNS.insert(), row)
+            if row["measured"]:
+                connection.execute(NUMBERS.insert(), list(number_rows(record.id, row["document"]["report"])))
+            put(connection, SET_STATES, state)
+            add_transitions(connection, transitions)
+
+    def save_target(self, state: TargetState, transitions: Sequence[Transition] = ()) -> None:
+        """Keep where a target stands."""
+        with self._writing() as connection:
+            put(connection, TARGET_STATES, state)
+            add_transitions(connection, transitions)
+
+    def set_states(self) -> list[SetState]:
+        """Every pair that was ever measured, by target and task set."""
+        with self._reading() as connection:
+            rows = connection.execute(select(SET_STATES).order_by(SET_STATES.c.target, SET_STATES.c.task_set))
+            return [SetState(**row) for row in rows.mappings()]
+
+    def target_states(self) -> list[TargetState]:
+        """Every target that was ever kept, by name."""
+        with self._reading() as connection:
+            rows = connection.execute(select(TARGET_STATES).order_by(TARGET_STATES.c.target))
+            return [TargetState(**row) for row in rows.mappings()]
+
+    def last_documents(self) -> dict[tuple[str, str], StoredRun]:
+        """By target and task set the newest run that gave numbers."""
+        with self._reading() as connection:
+            pairs = connection.execute(select(SET_STATES.c.target, SET_STATES.c.task_set)).all()
+            found = (newest(connection, target, task_set) for target, task_set in pairs)
+            return {(run.target, run.task_set): run for run in found if run is not None}
+
+    # ------------------------------------------------------------------ decisions and intents
+
+    def decide(
+        self,
+        decision: Decision,
+        *,
+        intent: Intent | None = None,
+        state: TargetState | None = None,
+        transitions: Sequence[Transition] = (),
+    ) -> None:
+        """Keep a decision, the intent that follows from it, and the new routing: all of it or nothing."""
+        with self._writing() as connection:
+            if has(connection, DECISIONS, decision.id):
+                return
+            connection.execute(DECISIONS.insert(), decision_row(decision))
+            if intent is not None:
+                connection.execute(INTENTS.insert(), intent_row(intent))
+            if state is not None:
+                put(connection, TARGET_STATES, state)
+            add_transitions(connection, transitions)
+
+    def begin_attempt(self, decision: str) -> int:
+        """Count one more call before it is sent; the count, over all process lives. Raises StoreError if not open."""
+        with self._writing() as connection:
+            still_open = (INTENTS.c.decision == decision, INTENTS.c.result.is_(None))
+            counted = INTENTS.update().where(*still_open).values(attempts=INTENTS.c.attempts + 1)
+            if connection.execute(counted).rowcount == 0:
+                raise StoreError(f"{self.path}: there is no open intent {decision}")
+            return int(connection.execute(select(INTENTS.c.attempts).where(*still_open)).scalar_one())
+
+    def settle(
+        self,
+        decision: str,
+        outcome: Outcome,
+        *,
+        state: TargetState | None = None,
+        transitions: Sequence[Transition] = (),
+    ) -> None:
+        """Write the outcome of an intent, once. Raises StoreError for an intent that is unknown or ended otherwise."""
+        with self._writing() as connection:
+            rows = connection.execute(select(INTENTS).where(INTENTS.c.decision == decision)).mappings()
+            row = rows.first()
+            if row is None:
+                raise StoreError(f"{self.path}: there is no intent {decision}")
+            if row["result"] is not None:
+                if row["result"] is not outcome.result:
+                    raise StoreError(f"{self.path}: the intent {decision} has ended as {row['result']} already")
+                return
+            connection.execute(INTENTS.update().where(INTENTS.c.decision == decision).values(**outcome_row(outcome)))
+            if state is not None:
+                put(connection, TARGET_STATES, state)
+            add_transitions(connection, transitions)
+
+    def open_intents(self) -> list[Intent]:
+        """Orders without an outcome, oldest first."""
+        with self._reading() as connection:
+            rows = connection.execute(select(INTENTS).where(INTENTS.c.result.is_(None)).order_by(INTENTS.c.opened))
+            return [intent_of(dict(row)) for row in rows.mappings()]
+
+    def actions_since(self, pool: str, moment: datetime) -> int:
+        """How many isolations of a pool were ordered since then, however they ended."""
+        with self._reading() as connection:
+            wanted = (INTENTS.c.pool == pool, INTENTS.c.action == Action.ISOLATE, INTENTS.c.opened >= moment)
+            return int(connection.execute(select(func.count()).select_from(INTENTS).where(*wanted)).scalar_one())
+
+    # ------------------------------------------------------------------ pauses and references
+
+    def add_pause(self, pause: Pause) -> None:
+        """Keep a pause; one with the same id is replaced."""
+        with self._writing() as connection:
+            put(connection, PAUSES, pause)
+
+    def end_pause(self, pause: str, at: datetime) -> None:
+        """End a pause now. Raises StoreError when there is none of this id."""
+        with self._writing() as connection:
+            if connection.execute(PAUSES.update().where(PAUSES.c.id == pause).values(ended=at)).rowcount == 0:
+                raise StoreError(f"{self.path}: there is no pause {pause}")
+
+    def pauses(self, now: datetime) -> list[Pause]:
+        """Pauses that hold now, oldest first."""
+        names = [one.name for one in dataclasses.fields(Pause)]
+        running = (PAUSES.c.ended.is_(None), PAUSES.c.until.is_(None) | (PAUSES.c.until > now))
+        with self._reading() as connection:
+            rows = connection.execute(select(*(PAUSES.c[name] for name in names)).where(*running).order_by("since"))
+            return [Pause(**row) for row in rows.mappings()]
+
+    def keep_references(self, fingerprint: str, pool: str, answers: Sequence[StoredAnswer]) -> None:
+        """Keep the baseline's answers to prompts of a pool; older answers to the same questions are superseded."""
+        with self._writing() as connection:
+            references.keep(connection, answers, fingerprint=fingerprint, pool=pool)
+
+    def references(self, fingerprint: str, pool: str) -> list[StoredAnswer]:
+        """The answers that count for this baseline and pool."""
+        with self._reading() as connection:
+            return references.kept(connection, fingerprint=fingerprint, pool=pool)
+
+    def drop_references(self, *, at: datetime) -> int:
+        """Let no answer count any longer, as after an accepted new baseline; how many did. They stay in the file."""
+        with self._writing() as connection:
+            return references.supersede(connection, at=at)
+
+    # ------------------------------------------------------------------ the file
+
+    def prune(self, *, runs_before: datetime, decisions_before: datetime) -> int:
+        """Forget what is older and not needed (record/prune.py); how many rows went."""
+        with self._writing() as connection:
+            return prune(connection, runs_before=runs_before, decisions_before=decisions_before)
+
+    def ping(self) -> None:
+        """Write something durably, to learn whether the store can be written."""
+        with self._writing() as connection:
+            now = moment_text(self._clock.now())
+            connection.execute(META.update().where(META.c.key == "ping").values(value=now))
+
+    def _prepare(self, steps: Sequence[Step]) -> None:
+        with said_plainly(self.path, "written"), _begun(self._engine, writing=True) as connection:
+            found = _found(connection)
+            if found == 0:
+                begin(connection, created=self._clock.now(), version=version_of(steps))
+            elif found < version_of(steps):
+                migrate(connection, found=found, steps=steps)
+        self._file = _file_id(self.path)
+
+    def _writing(self) -> contextlib.AbstractContextManager[Connection]:
+        return self._transaction("written")
+
+    def _reading(self) -> contextlib.AbstractContextManager[Connection]:
+        return self._transaction("read")
+
+    @contextlib.contextmanager
+    def _transaction(self, doing: str) -> Iterator[Connection]:
+        with self._turn, said_plainly(self.path, doing):
+            if self._closed:
+                raise StoreError(f"{self.path}: is closed")
+            if _file_id(self.path) != self._file:
+                raise StoreError(f"{self.path}: was moved, replaced or deleted while in use; start quantwatch again")
+            with _begun(self._engine, writing=doing == "written") as connection:
+                yield connection
+
+
+@contextlib.contextmanager
+def _begun(engine: Engine, *, writing: bool) -> Iterator[Connection]:
+    with engine.connect() as connection, connection.execution_options(writing=writing).begin():
+        yield connection
+
+
+def _set_aside(path: Path, *, at: datetime, version: int) -> tuple[Path | None, str | None]:
+    """Move a damaged file aside: where to, and what was seen. None twice where the file is sound or there is none."""
+    try:
+        examine(path, version=version)
+    except Damaged as exc:
+        return move_aside(path, at=at), str(exc)
+    except OSError as exc:
+        raise StoreError(f"{path}: cannot be read: {exc.strerror}") from exc
+    return None, None
+
+
+def _found(connection: Connection) -> int:
+    """Schema version of the file, 0 for an empty one."""
+    if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").scalar_one() == 0:
+        return 0
+    return int(connection.execute(select(META.c.value).where(META.c.key == "schema")).scalar_one())
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    try:
+        found = path.stat()
+    except OSError:
+        return (-1, -1)
+    return (found.st_dev, found.st_ino)

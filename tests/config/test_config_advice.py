@@ -1,0 +1,44 @@
+"""A valid configuration that does not do what it seems to is told so."""
+
+from typing import Any
+
+import pytest
+
+from quantwatch.config.advice import advice
+from quantwatch.config.schema import Settings
+
+WEBHOOK = {"driver": "webhook", "url": "http://gw.test/act"}
+WHOLE = {**WEBHOOK, "state_url": "http://gw.test/state", "signing_secret": "env:GATEWAY_SIGNING_SECRET"}
+
+
+def settings(pool: dict[str, Any], gateway: dict[str, Any]) -> Settings:
+    return Settings.model_validate(
+        {
+            "schema": 1,
+            "baseline": {"url": "http://fp16.test"},
+            "targets": [{"name": "a", "url": "http://a.test", "scheme": "int8", "pool": "p"}],
+            "pools": {"p": pool},
+            "task_sets": {"math": {}},
+            "gateway": gateway,
+        }
+    )
+
+
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
+    "observe needs nothing": ({}, {}, []),
+    "a whole webhook is fine": ({"mode": "enforce", "fallback": "baseline"}, WHOLE, []),
+    "verdict is fine": ({"mode": "enforce", "fallback": "baseline"}, {"driver": "verdict"}, []),
+    "approve waits": ({"mode": "approve", "fallback": "baseline"}, WHOLE, ["pools.p.mode"]),
+    "enforce without a gateway": ({"mode": "enforce", "fallback": "baseline"}, {}, ["pools.p.mode"]),
+    "a cap of nothing": (
+        {"mode": "enforce", "fallback": "baseline", "max_isolated": "0%"},
+        WHOLE,
+        ["pools.p.max_isolated"],
+    ),
+    "a webhook that proves nothing": ({}, WEBHOOK, ["gateway.state_url", "gateway.signing_secret"]),
+}
+
+
+@pytest.mark.parametrize(("pool", "gateway", "keys"), CASES.values(), ids=CASES.keys())
+def test_advice_names_the_keys(pool: dict[str, Any], gateway: dict[str, Any], keys: list[str]) -> None:
+    assert [line.partition(":")[0] for line in advice(settings(pool, gateway))] == keys

@@ -1,0 +1,113 @@
+"""Boards for tests: what the daemon shows, built without a daemon."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from quantwatch.flow.as_json import NUMBERS
+from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
+from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.handshake import Handshake, Point, Seen
+from quantwatch.flow.identity import Identity
+from quantwatch.flow.reference import ReferenceStanding, ReferenceState
+from quantwatch.flow.run import RunRecord, Trigger
+from quantwatch.flow.state import Pause, Routing, SetState, TargetState
+from quantwatch.flow.verdict import Limit, Metric, Quality
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LIMITS = {
+    Metric.KL_MEAN: Limit(0.01, 0.05),
+    Metric.KL_P99: Limit(None, 0.5),
+    Metric.PERPLEXITY_RATIO: Limit(1.01, 1.02),
+    Metric.TOP1_AGREEMENT: Limit(0.96, 0.94),
+}
+
+
+def numbers(**given: Any) -> dict[str, Any]:
+    """The numbers of a run in the form of set_json, each a different one."""
+    values: dict[str, Any] = {name: (i + 1) / 100 for i, name in enumerate(NUMBERS)}
+    return {**values, "positions": 960, "distinct_prompts": 20, "estimator": "sharp", "evidence": "draw", **given}
+
+
+def set_board(target: str = "node-a", task_set: str = "math", **given: Any) -> SetBoard:
+    """One target on one task set after a clean run; `given` goes to the state or to the board."""
+    in_board = {name: given.pop(name) for name in SetBoard.__dataclass_fields__ if name in given}
+    state = SetState(
+        target,
+        task_set,
+        **{"quality": Quality.OK, "last": Quality.OK, "clean": 2, "run": "r-1", "at": AT, "reason": "fine", **given},
+    )
+    return SetBoard(**{"state": state, "limits": LIMITS, "period": 600.0, "fresh": True, **in_board})
+
+
+def measured(target: str = "node-a", task_set: str = "math", **given: Any) -> SetBoard:
+    """One target on one task set with its numbers."""
+    return set_board(target, task_set, **{"numbers": numbers(), "success": AT, **given})
+
+
+def target_board(name: str = "node-a", *sets: SetBoard, pool: str = "chat", **given: Any) -> TargetBoard:
+    """One target; `given` goes to the state or to the board."""
+    in_board = {key: given.pop(key) for key in TargetBoard.__dataclass_fields__ if key in given}
+    identity = Identity(name, f"http://{name}:8000", "acme/model-int8", version="0.32.0", started=1.7e9)
+    return TargetBoard(
+        **{
+            "state": TargetState(name, pool, **given),
+            "quality": Quality.OK,
+            "reason": "fine",
+            "sets": sets or (measured(name),),
+            "scheme": "int8",
+            "gateway_name": f"http://{name}.gateway",
+            "identity": identity,
+            "handshake": Handshake(name, (Seen(Point.TOP_K, ok=True, detail="gives 20"),), complete=True),
+            **in_board,
+        }
+    )
+
+
+def isolated(name: str = "node-b", *sets: SetBoard, **given: Any) -> TargetBoard:
+    """A target that we took out of traffic."""
+    state = {"routing": Routing.OUT, "owner": "d-1", "since": AT, "ejections": 1, "lane": "limits"}
+    return target_board(
+        name, *sets, **{**state, "quality": Quality.DEGRADED, "reason": "mean KL 0.2 is over 0.05", **given}
+    )
+
+
+def own(**given: Any) -> SelfBoard:
+    """A daemon in good order."""
+    return SelfBoard(
+        **{"started": AT, "config_digest": "c" * 64, "reload_ok": True, "reloaded": AT, "restored": True, **given}
+    )
+
+
+def board(
+    *targets: TargetBoard, mode: PoolMode = PoolMode.ENFORCE, pauses: tuple[Pause, ...] = (), **given: Any
+) -> Board:
+    """The whole picture in good order, with one pool; `given` goes to the daemon's own part."""
+    baseline = BaselineBoard(
+        Identity("baseline", "http://baseline", "acme/model"), up=True, sound=True, checked=AT, drift=1e-6
+    )
+    chosen = targets or (target_board(),)
+    away = sum(one.state.routing is Routing.OUT for one in chosen)
+    return Board(own(**given), baseline, chosen, (PoolBoard("chat", mode, len(chosen), away, 1),), pauses)
+
+
+def rich_board() -> Board:
+    """A board on which every series has a value."""
+    sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True)
+    paused = Pause("p-1", "pool:chat", "rollout", "ada", AT, None)
+    whole = board(target_board("node-a", measured(), measured(task_set="code")), sick, pauses=(paused,))
+    reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
+    return replace(whole, baseline=replace(whole.baseline, references=(reference,), answers=True))
+
+
+def starting(whole: Board) -> Board:
+    """The same board before the store has been read."""
+    return replace(whole, own=replace(whole.own, restored=False))
+
+
+def run_record(target: str = "node-a", task_set: str = "math", **given: Any) -> RunRecord:
+    """A run that ended well."""
+    facts = {"id": "r-1", "pool": "chat", "trigger": Trigger.SCHEDULE, "started": AT, "seconds": 3.0}
+    return RunRecord(
+        **{**facts, "target": target, "task_set": task_set, "quality": Quality.OK, "reason": "fine", **given}
+    )

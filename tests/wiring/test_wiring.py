@@ -1,0 +1,211 @@
+"""Settings -> objects: names, limits, periods, drivers, and that nothing stays open when something cannot be built."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from quantwatch import wiring
+from quantwatch.act.dry_run import DryRun
+from quantwatch.act.verdict import VerdictDriver
+from quantwatch.act.webhook import WebhookDriver
+from quantwatch.config.schema import ScheduleSettings, Settings
+from quantwatch.errors import ConfigError, InputError
+from quantwatch.flow.decision import Lane, PoolMode
+from quantwatch.flow.prompt import ProbeMode
+from quantwatch.flow.verdict import Limit, Metric
+from quantwatch.flows.pools import pools_of
+from quantwatch.flows.shelf import LookingShelf
+from quantwatch.flows.yardstick import Yardstick
+from support.builders import FakeClock
+from support.daemons import write_prompts
+from support.runs import POOL, node
+from support.tiny_node import Network, TinyNode
+
+LETTERS: Mapping[str, Any] = {"letters": {"prompts": "letters.yaml"}}
+
+
+def settings(**sections: Any) -> Settings:
+    """Two targets of different schemes in one pool; `sections` replace those of the file."""
+    content: dict[str, Any] = {
+        "schema": 1,
+        "baseline": {"url": "http://baseline"},
+        "targets": [target("a", "int8"), target("b", "int4")],
+        "pools": {"chat": {}},
+        "task_sets": LETTERS,
+    }
+    return Settings.model_validate(content | sections)
+
+
+def target(name: str, scheme: str = "int8", **given: Any) -> dict[str, Any]:
+    return {"name": name, "url": f"http://{name}", "scheme": scheme, "pool": "chat", **given}
+
+
+def tools(heard: list[tuple[str, str, float, str | None]] | None = None, **nodes: TinyNode) -> wiring.Tools:
+    """Tools over a network of tiny nodes."""
+    into = heard if heard is not None else []
+    return wiring.Tools(FakeClock(), Random(1), Network(**nodes), lambda *call: into.append(call))
+
+
+def test_a_schedule_s_period_is_its_interval_or_its_longest_gap() -> None:
+    assert wiring.period_of(ScheduleSettings.model_validate({"every": "15m"})) == 900
+    assert wiring.period_of(ScheduleSettings.model_validate({"cron": "0 9-17 * * *"})) == 16 * 3600
+
+
+def test_a_pool_s_fallback_has_the_gateway_s_name_for_it() -> None:
+    pools = {
+        "chat": {"fallback": "baseline", "mode": "enforce", "max_isolated": "50%"},
+        "code": {"fallback": "a"},
+        "mail": {},
+    }
+    given = settings(
+        baseline={"url": "http://baseline", "gateway_name": "fp16"},
+        targets=[target("a", gateway_name="node-a"), target("b"), target("c", pool="code"), target("d", pool="mail")],
+        pools=pools,
+    )
+
+    built = pools_of(given)
+
+    assert (built["chat"].fallback, built["chat"].fallback_name) == ("baseline", "fp16")
+    assert (built["code"].fallback, built["code"].fallback_name) == ("a", "node-a")
+    assert (built["mail"].fallback, built["mail"].fallback_name) == (None, None)
+    assert (built["chat"].rules.mode, built["chat"].rules.max_isolated) == (PoolMode.ENFORCE, 0.5)
+
+
+def test_without_a_gateway_name_a_fallback_is_called_by_its_url() -> None:
+    built = pools_of(settings(pools={"chat": {"fallback": "baseline"}}))
+
+    assert built["chat"].fallback_name == "http://baseline"
+
+
+def test_limits_come_from_the_narrowest_place_that_gives_them() -> None:
+    given = settings(
+        limits={"int8": {"kl_mean": {"warn": 0.02, "critical": 0.06}}},
+        task_sets={"letters": {**LETTERS["letters"], "limits": {"top1_agreement": {"warn": 0.9, "critical": 0.8}}}},
+    )
+
+    by_name = {one.name: wiring.sets_of(given, one, {"letters": POOL})["letters"] for one in given.targets}
+
+    assert by_name["a"].limits[Metric.KL_MEAN] == Limit(0.02, 0.06)
+    assert by_name["b"].limits[Metric.KL_MEAN] == Limit(0.06, 0.13)
+    assert by_name["a"].limits[Metric.TOP1_AGREEMENT] == by_name["b"].limits[Metric.TOP1_AGREEMENT] == Limit(0.9, 0.8)
+
+
+def test_a_task_set_keeps_what_its_file_recommends_unless_the_settings_say_otherwise() -> None:
+    other = {**LETTERS["letters"], "mode": "one_token", "act_on": ["corrupted"], "k": 5, "draw": 3}
+    plain, chosen = settings(), settings(task_sets={"letters": other})
+
+    first = wiring.sets_of(plain, plain.targets[0], {"letters": POOL})["letters"]
+    second = wiring.sets_of(chosen, chosen.targets[0], {"letters": POOL})["letters"]
+
+    assert first.mode is POOL.mode
+    assert (second.mode, second.k, second.draw) == (ProbeMode.ONE_TOKEN, 5, 3)
+    assert second.act_on == {Lane.CORRUPTED}
+
+
+def test_the_digest_changes_with_any_setting_and_only_then() -> None:
+    one = wiring.digest(settings())
+
+    assert one == wiring.digest(settings())
+    assert one != wiring.digest(settings(probe={"in_flight": 2}))
+    assert one != wiring.digest(settings(baseline={"url": "http://baseline", "api_key": "env:KEY"}))
+
+
+def test_a_configuration_s_prompts_are_read_beside_it(tmp_path: Path) -> None:
+    write_prompts(tmp_path)
+
+    sets = wiring.prompt_sets(settings(), folder=tmp_path, shipped={})
+
+    assert len(sets["letters"].prompts) == 6
+
+
+def test_prompts_that_cannot_be_used_are_told_by_their_file(tmp_path: Path) -> None:
+    (tmp_path / "letters.yaml").write_text("schema: 1\nprompts: []\n")
+
+    with pytest.raises(ConfigError, match=r"letters\.yaml"):
+        wiring.prompt_sets(settings(), folder=tmp_path, shipped={})
+
+
+@pytest.mark.parametrize(
+    ("gateway", "kind"),
+    [
+        ({}, DryRun),
+        ({"driver": "dry_run"}, DryRun),
+        ({"driver": "verdict"}, VerdictDriver),
+        ({"driver": "webhook", "url": "http://gateway/act"}, WebhookDriver),
+    ],
+)
+async def test_each_driver_is_built_by_its_name(gateway: dict[str, Any], kind: type) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        built = await wiring.driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+
+        assert type(built) is kind
+
+
+async def test_a_gateway_s_secret_that_is_missing_is_told_by_its_place() -> None:
+    gateway = {"driver": "webhook", "url": "http://gateway/act", "signing_secret": "env:NO_SUCH_SECRET"}
+    async with contextlib.AsyncExitStack() as stack:
+        with pytest.raises(InputError, match="NO_SUCH_SECRET"):
+            await wiring.driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+
+
+async def generation(folder: Path, given: Settings, with_: wiring.Tools) -> Any:
+    write_prompts(folder)
+    return await wiring.generation(
+        given,
+        wiring.prompt_sets(given, folder=folder, shipped={}),
+        tools=with_,
+        yardstick=Yardstick(LookingShelf(folder / "q.db"), with_.clock),
+        cache=folder / "cache",
+        isolated=lambda _: False,
+    )
+
+
+async def test_a_generation_has_every_target_with_a_prober_of_its_own_and_hears_of_its_requests(tmp_path: Path) -> None:
+    heard: list[tuple[str, str, float, str | None]] = []
+    built = await generation(tmp_path, settings(), tools(heard, baseline=TinyNode(), a=node()))
+
+    await built.watchlist.targets["a"].prober.identify()
+    await built.watchlist.baseline.identify()
+
+    assert set(built.watchlist.targets) == {"a", "b"}
+    assert {(role, name) for role, name, _, _ in heard} == {("target", "a"), ("baseline", "baseline")}
+    assert all(failure is None for *_, failure in heard)
+    await built.retire()
+
+
+async def test_when_a_later_target_cannot_be_built_the_earlier_ones_are_closed(tmp_path: Path) -> None:
+    network = Closing(baseline=TinyNode(), a=node())
+    broken = settings(targets=[target("a"), target("b", api_key="env:NO_SUCH_KEY")])
+
+    with pytest.raises(InputError, match="NO_SUCH_KEY"):
+        await generation(tmp_path, broken, wiring.Tools(FakeClock(), Random(1), network))
+
+    assert network.closed == 1
+
+
+async def test_a_retired_generation_closes_once_its_last_run_has_ended(tmp_path: Path) -> None:
+    network = Closing(baseline=TinyNode(), a=node(), b=node())
+    built = await generation(tmp_path, settings(), wiring.Tools(FakeClock(), Random(1), network))
+    built.users += 1
+
+    await built.retire()
+    while_used = network.closed
+    await built.leave()
+
+    assert while_used == 0
+    assert network.closed == 3
+
+
+class Closing(Network):
+    """A network that counts whose connections were closed."""
+
+    def __init__(self, **nodes: TinyNode) -> None:
+        super().__init__(**nodes)
+        self.closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
