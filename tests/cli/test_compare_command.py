@@ -74,6 +74,41 @@ def test_a_damaged_node_ends_with_1_and_says_which_limit(
     assert "over the critical limit 0.05" in out
 
 
+def test_exact_ids_are_asked_in_one_token_mode_and_named_as_the_estimator(
+    tmp_path: Path, baseline: str, prompts: Path
+) -> None:
+    out = tmp_path / "out.json"
+    with served(node(1.5)) as url:
+        code = compare(
+            tmp_path, baseline, "--node", url, "--task-set", prompts, "--prompts", 4, "--exact-ids", "--json", out
+        )
+
+    written = json.loads(out.read_text())
+    jsonschema.validate(written, SCHEMA)
+    (one,) = written["targets"][0]["task_sets"]
+    assert code in (1, 2)
+    assert (one["mode"], one["estimator"], one["topk_overlap"]) == ("one_token", "exact_ids", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--mode", "prompt_scoring"), "--exact-ids needs mode one_token, and letters is asked in prompt_scoring"),
+        (("--k", "129"), "--exact-ids takes --k of 128 at most, as vLLM does; found 129"),
+    ],
+)
+def test_exact_ids_that_cannot_be_asked_for_are_refused(
+    tmp_path: Path, prompts: Path, arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing listens there: it is refused before anything is sent."""
+    code = compare(
+        tmp_path, "http://127.0.0.1:1", "--node", "http://127.0.0.1:2", "--task-set", prompts, "--exact-ids", *arguments
+    )
+
+    assert code == 3
+    assert said in capsys.readouterr().err
+
+
 def test_a_nan_node_is_corrupted_and_ends_with_1(
     tmp_path: Path, baseline: str, prompts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

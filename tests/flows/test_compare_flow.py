@@ -1,6 +1,7 @@
 """Whole comparisons over tiny real models: figures against the truth, verdicts, and every kind of trouble."""
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 from starlette.responses import PlainTextResponse, Response
 
+from quantwatch.flow.divergence import Estimator
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.plan import Progress, planned_draw
@@ -54,6 +56,37 @@ async def test_figures_stand_close_under_the_full_vocabulary_truth(tmp_path: Pat
     assert got is not None
     assert 0.6 * kl < got.kl_mean.value <= kl
     assert got.perplexity_ratio.value == pytest.approx(ratio, rel=1e-4)
+
+
+async def test_asked_for_the_baseline_s_ids_a_node_shows_more_of_the_truth(tmp_path: Path) -> None:
+    one_token: dict[str, Any] = {"mode": ProbeMode.ONE_TOKEN, "k": 8, "positions": 24}
+    kl, _ = truth(1.0, drawn_texts())
+    damaged = node(1.0)
+
+    own = only(await compared(tmp_path, wanted=plan(**one_token), node=node(1.0))).divergence
+    healthy = TinyNode()
+    wanted = plan(**one_token, exact_ids=True)
+    asked = only(await compared(tmp_path, baseline=healthy, wanted=wanted, node=damaged)).divergence
+
+    assert own is not None
+    assert asked is not None
+    assert (own.estimator, asked.estimator) == (Estimator.SHARP, Estimator.EXACT_IDS)
+    assert own.kl_mean.value < asked.kl_mean.value <= kl
+    assert asked.top1_agreement.value == own.top1_agreement.value < 1
+    assert math.isnan(asked.topk_overlap)
+    lists = [body["logprob_token_ids"] for body in damaged.completions() if "logprob_token_ids" in body]
+    assert {len(one) for one in lists} == {8}
+    assert len(lists) == 24 * len(set(drawn_texts()))
+    assert not any("logprob_token_ids" in body for body in healthy.completions())
+
+
+async def test_a_node_that_ignores_the_ids_cannot_be_compared(tmp_path: Path) -> None:
+    wanted = plan(mode=ProbeMode.ONE_TOKEN, k=8, exact_ids=True)
+
+    got = only(await compared(tmp_path, wanted=wanted, node=node(1.0, lists_ids=False)))
+
+    assert got.verdict.quality is Quality.INVALID
+    assert "ids asked for" in got.verdict.reasons[0]
 
 
 async def test_with_the_whole_vocabulary_listed_the_figure_is_the_truth(tmp_path: Path) -> None:

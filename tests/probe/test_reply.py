@@ -12,6 +12,7 @@ from quantwatch.errors import NodeFailed, ReplyInvalid
 from quantwatch.flow.distribution import NO_ID, Distribution, MarkKind
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.probe import reply
+from quantwatch.probe.contract import Ask
 from quantwatch.probe.reply import Asked
 from quantwatch.probe.rows import Columns
 from support.recordings import K, exchange, scored
@@ -112,6 +113,33 @@ def test_own_token_that_one_token_mode_does_not_list_is_unknown_not_zero() -> No
 
     assert sequence.ids[2] not in list(got.ids)
     assert math.isnan(got.actual[0])
+
+
+# ------------------------------------------------------------------ ids asked for by name
+
+
+def named(wanted: tuple[int, ...], body: bytes | None = None) -> Distribution:
+    """What the recorded reply to six named ids says of `wanted`."""
+    request, _, recorded = exchange("c_logprob_token_ids")
+    sequence = GoldenSequence("p", (*request["prompt"], 198), len(request["prompt"]))
+    ask = Ask(ProbeMode.ONE_TOKEN, len(wanted), (len(request["prompt"]),), ids=(wanted,))
+    asked = Asked("node", len(wanted))
+    return reply.exact_ids(reply.read(body or recorded, asked, choices=1), sequence, ask, asked, seconds=0.1)
+
+
+def test_named_ids_are_listed_with_the_generated_one_and_nothing_bounds_the_rest() -> None:
+    got = named((1, 2, 3, 100, 200, 4000))
+
+    assert dict(zip(got.ids, got.logprobs, strict=True)) == pytest.approx(
+        {1: -20.1678, 2: -16.7879, 3: -21.5257, 100: -10.1919, 200: -15.2428, 4000: -15.5732, 198: -0.5716}, abs=1e-4
+    )
+    assert (got.k, got.exact, list(got.floor)) == (6, True, [math.inf])
+    assert got.actual[0] == pytest.approx(-0.5716, abs=1e-4)
+
+
+def test_a_server_that_lists_its_own_top_k_instead_is_refused() -> None:
+    with pytest.raises(ReplyInvalid, match=r"1 of 6 ids asked for after prefix 30 are not listed.*--exact-ids"):
+        named((1, 2, 3, 100, 200, 4001))
 
 
 # ------------------------------------------------------------------ corrupted

@@ -42,6 +42,7 @@ def choice_shape(reply: Any) -> dict[str, Any]:
     [
         ("c_ids_prompt_logprobs5", {"prompt": IDS, "max_tokens": 1, "prompt_logprobs": 5}),
         ("c_ids_logprobs5_tokids", {"prompt": IDS, "max_tokens": 3, "logprobs": 5}),
+        ("c_logprob_token_ids", {"prompt": IDS, "max_tokens": 1, "logprobs": 1, "logprob_token_ids": [1, 2, 3, 100]}),
         ("c_batch_prefixes", {"prompt": [IDS[:2], IDS[:3], IDS[:4], IDS], "max_tokens": 1, "logprobs": 5}),
     ],
 )

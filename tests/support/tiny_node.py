@@ -73,7 +73,8 @@ class TinyNode:
     prompt_tokens, generated_tokens: its own counters; what its users cost is added there by whoever plays them. mode:
     vLLM's --logprobs-mode. engines: data-parallel ranks, of which nan_rank computes NaN; ranks: which were asked for by
     header. generation_config: what fields left out of a request are filled with. owner, vocabulary, born: what it tells
-    of itself where they are given. drops: fields that a reply is missing. bytes_a_token: 1, or as many as
+    of itself where they are given. drops: fields that a reply is missing. lists_ids: honours logprob_token_ids.
+    bytes_a_token: 1, or as many as
     one token stands for.
     """
 
@@ -105,6 +106,7 @@ class TinyNode:
     vocabulary: int | None = None
     born: float | None = None
     drops: tuple[str, ...] = ()
+    lists_ids: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def app(self) -> Starlette:
@@ -237,7 +239,7 @@ class TinyNode:
         whole = {
             "index": index,
             "text": said(generated),
-            "logprobs": None if k is None else _generated_logprobs(rows, generated, k),
+            "logprobs": None if k is None else _generated_logprobs(rows, generated, self._ids_of(rows, k, body)),
             "finish_reason": "length",
             "stop_reason": None,
             "token_ids": generated,
@@ -245,6 +247,11 @@ class TinyNode:
             "prompt_token_ids": ids,
         }
         return {name: value for name, value in whole.items() if name not in self.drops}
+
+    def _ids_of(self, rows: list[Tensor], k: int, body: dict[str, Any]) -> list[list[int]]:
+        """The top k of each position, or the tokens that were asked for where this version knows how."""
+        named = body.get("logprob_token_ids") if self.lists_ids else None
+        return [named or after.topk(max(k, 1)).indices.tolist() for after in rows]
 
     def _prompt_logprobs(self, ids: list[int], k: int) -> list[dict[str, Any] | None]:
         rows: list[dict[str, Any] | None] = [None]
@@ -278,9 +285,11 @@ def _entry(after: Tensor, token: int) -> dict[str, Any]:
     return {"logprob": _float32(float(value)), "rank": rank, "decoded_token": chr(token % 256)}
 
 
-def _generated_logprobs(rows: list[Tensor], generated: list[int], k: int) -> dict[str, Any]:
+def _generated_logprobs(rows: list[Tensor], generated: list[int], listed: list[list[int]]) -> dict[str, Any]:
+    """The generated token first, then what is listed at each position."""
     top = [
-        {f"token_id:{t}": _float32(float(after[t])) for t in after.topk(max(k, 1)).indices.tolist()} for after in rows
+        {f"token_id:{t}": _float32(float(after[t])) for t in dict.fromkeys([own, *ids])}
+        for after, own, ids in zip(rows, generated, listed, strict=True)
     ]
     return {
         "text_offset": list(range(len(rows))),

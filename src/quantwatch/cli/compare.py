@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from quantwatch.flow.report import Report
     from quantwatch.flows.plan import Plan, PlannedSet
 
+MOST_IDS = 128
+"""vLLM lists so many ids at a position where they are named."""
+
+EXACT_IDS = (
+    "Ask the nodes for the baseline's own top k, which shows more of the divergence. Only for nodes that serve nobody: "
+    "on vLLM 0.32 it changes the log-probabilities of other users' requests"
+)
+
 
 def command(
     baseline: Annotated[str, typer.Option(help="URL of the full-precision server")],
@@ -45,6 +53,7 @@ def command(
         str, typer.Option(help="continuation, or all: prompt positions count as well")
     ] = "continuation",
     continuation_tokens: Annotated[int, typer.Option(min=1, max=1024, help="Longest continuation")] = 96,
+    exact_ids: Annotated[bool, typer.Option("--exact-ids", help=EXACT_IDS)] = False,  # noqa: FBT002, a flag
     confidence: Annotated[
         float, typer.Option(min=0.5, max=0.9999, help="Chance that a healthy node breaches no limit of this comparison")
     ] = 0.95,
@@ -76,20 +85,25 @@ def command(
     """
     from quantwatch.flows.plan import plan_json
 
+    mode = mode or (ProbeMode.ONE_TOKEN if exact_ids else None)
     plan = _plan(
-        _sets(task_set, sequences, prompts=prompts, seed=seed, mode=mode),
+        _sets(
+            task_set, sequences, prompts=prompts, seed=seed, mode=mode or (ProbeMode.ONE_TOKEN if exact_ids else None)
+        ),
         scheme,
         k=k,
         seed=seed,
         positions=positions,
         continuation_tokens=continuation_tokens,
         confidence=confidence,
+        exact_ids=exact_ids,
     )
     key = secret(api_key)
     reference = server(f"baseline={baseline}", baseline_model or model, secret(baseline_api_key) or key, ca_file)
     nodes = [server(one, model, key, ca_file) for one in node]
     refuse_equal(nodes)
     _refuse_prompt_positions(plan)
+    _refuse_exact_ids(plan)
     probe = _probe(timeout, patience, scored_tokens=max_scored_tokens, k=plan.k, tokens_per_minute=tokens_per_minute)
     if json_file is not None:
         refuse_unwritable(json_file)
@@ -118,6 +132,15 @@ def _refuse_prompt_positions(plan: "Plan") -> None:
     others = [planned.name for planned in plan.sets if planned.mode is not ProbeMode.PROMPT_SCORING]
     if plan.scope.value == "all" and others:
         raise InputError(f"--positions all needs mode prompt_scoring, and {', '.join(others)} is asked in another")
+
+
+def _refuse_exact_ids(plan: "Plan") -> None:
+    """Only generated positions can be asked for ids, and only for so many."""
+    others = [planned.name for planned in plan.sets if planned.mode is ProbeMode.PROMPT_SCORING]
+    if plan.exact_ids and others:
+        raise InputError(f"--exact-ids needs mode one_token, and {', '.join(others)} is asked in prompt_scoring")
+    if plan.exact_ids and plan.k > MOST_IDS:
+        raise InputError(f"--exact-ids takes --k of {MOST_IDS} at most, as vLLM does; found {plan.k}")
 
 
 def _tell(result: "Report", json_file: Path | None, *, plan: dict[str, Any], started_at: datetime) -> None:
@@ -182,6 +205,7 @@ def _plan(
     positions: str,
     continuation_tokens: int,
     confidence: float,
+    exact_ids: bool,
 ) -> "Plan":
     from quantwatch.flows.plan import Plan
     from quantwatch.judge.confidence import critical_limits, interval_level
@@ -197,5 +221,6 @@ def _plan(
         k=k,
         seed=seed,
         scope=Scope(positions),
+        exact_ids=exact_ids,
         continuation_tokens=continuation_tokens,
     )

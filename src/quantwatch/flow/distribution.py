@@ -37,7 +37,8 @@ class Distribution:
     hold the top k in any order, column k the sequence's own token where its rank is over k; NO_ID fills the rest.
     actual: [n] log-probability of the sequence's own token, NaN where the server did not list it. floor: [n] value of
     rank k, so no unlisted token is more probable. marks: the corrupted rows; their numbers mean nothing.
-    rank: the data-parallel rank that answered, None where none was chosen.
+    rank: the data-parallel rank that answered, None where none was chosen. exact: the server listed k tokens that it
+    was asked for, and the one it generated, so nothing bounds a token that is not listed and floor is infinite.
     """
 
     prompt_id: str
@@ -52,11 +53,17 @@ class Distribution:
     marks: tuple[Mark, ...] = field(default=())
     seconds: float = 0.0
     rank: int | None = None
+    exact: bool = False
 
     @property
     def width(self) -> int:
         """Columns a row: k, and one for the sequence's own token beyond rank k."""
         return self.k + 1
+
+    def top_ids(self) -> tuple[tuple[int, ...], ...]:
+        """The ids of the top k at each position, in the order of the list."""
+        starts = range(0, len(self.ids), self.width)
+        return tuple(tuple(self.ids[start : start + self.k]) for start in starts)
 
     def __len__(self) -> int:
         return len(self.positions)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from quantwatch.errors import ProbeError
+from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.flow.verdict import Quality
@@ -138,9 +139,7 @@ class Comparison:
     ) -> None:
         ask = places(self.baseline.prober, sequence, ask_for(sequence, self.plan, self.plan.sets[index].mode, self.k))
         signs = [run.server.signs() for run in asked]
-        baseline, *answers = await asyncio.gather(
-            self.baseline.ask(sequence, ask), *(run.server.ask(sequence, ask) for run in asked)
-        )
+        baseline, *answers = await self._answers(sequence, ask, asked)
         for run, before, answer in zip(asked, signs, answers, strict=True):
             if broken(baseline):
                 run.server.forgive(before)
@@ -154,6 +153,16 @@ class Comparison:
         )
         for run, before in zip(asked, signs, strict=True):
             run.sets[index].note_corruption(run.server, before[0])
+
+    async def _answers(self, sequence: GoldenSequence, ask: Ask, asked: list[NodeRun]) -> list[Distribution | Missing]:
+        """What the baseline and each node say, all at once unless the nodes are asked for the baseline's own ids."""
+        if not self.plan.exact_ids:
+            servers = [self.baseline, *(run.server for run in asked)]
+            return await asyncio.gather(*(server.ask(sequence, ask) for server in servers))
+        baseline = await self.baseline.ask(sequence, ask)
+        if isinstance(baseline, Distribution) and not baseline.marks:
+            ask = replace(ask, ids=baseline.top_ids())
+        return [baseline, *await asyncio.gather(*(run.server.ask(sequence, ask) for run in asked))]
 
 
 def _forgive_introduction(node: Server) -> None:

@@ -38,7 +38,7 @@ class Plan:
     """A whole run.
 
     parts: limits of parts of a task set. level: two-sided level of every interval. positions: continuation positions a
-    prompt in mode one_token.
+    prompt in mode one_token. exact_ids: the nodes are asked for the baseline's own ids; needs a one-token mode.
     """
 
     sets: tuple[PlannedSet, ...]
@@ -50,6 +50,7 @@ class Plan:
     scope: Scope = Scope.CONTINUATION
     continuation_tokens: int = 96
     positions: int = 32
+    exact_ids: bool = False
 
     @property
     def steps(self) -> int:

@@ -32,9 +32,9 @@ def _both_within(baseline: Listed, node: Listed, shared: Shared, *, k: int) -> T
 
 def _value_of(side: Listed, rank: int) -> Tensor:
     """Value of this rank: (n, 1)."""
-    if rank == side.k:
-        return side.floor.unsqueeze(1)
     values = side.logprobs.masked_fill(~side.held, -torch.inf)
     if rank == 1:
         return values.amax(1, keepdim=True)
+    if rank == side.k:
+        return side.floor.unsqueeze(1)
     return values.topk(rank, dim=1).values[:, -1:]

@@ -46,6 +46,8 @@ class Pair:
         for what in ("prompt_id", "mode", "prompt_length", "positions"):
             if getattr(ours, what) != getattr(theirs, what):
                 raise ValueError(f"{ours.prompt_id}: the two sides differ in {what} and cannot be compared")
+        if ours.exact:
+            raise ValueError(f"{ours.prompt_id}: the baseline's list must be its own top k")
         if ours.k < theirs.k:
             raise ValueError(f"{ours.prompt_id}: the baseline's k is less than the node's and cannot be compared")
 
@@ -82,11 +84,15 @@ def measure(pairs: Sequence[Pair], *, scope: Scope, evidence: Evidence, level: f
     modes = {pair.baseline.mode for pair in pairs}
     if len(modes) > 1:
         raise ValueError(f"a comparison never mixes modes, got {sorted(modes)}")
+    exact = {pair.node.exact for pair in pairs}
+    if len(exact) > 1:
+        raise ValueError("a comparison never mixes lists of asked ids and of the top k")
+    estimator = Estimator.EXACT_IDS if exact.pop() else Estimator.SHARP
     values = position_values(pairs, scope)
     told = values.clusters[values.known]
     delta = (values.logprob_node - values.logprob_baseline)[values.known]
     return Divergence(
-        estimator=Estimator.SHARP,
+        estimator=estimator,
         mode=modes.pop(),
         k=pairs[0].node.k,
         evidence=evidence,
@@ -102,7 +108,7 @@ def measure(pairs: Sequence[Pair], *, scope: Scope, evidence: Evidence, level: f
         perplexity_ratio=exponential(clustered_mean(-delta, told, level=level)),
         logprob_delta=clustered_mean(delta, told, level=level),
         top1_agreement=share(clustered_mean(values.same_top.double(), values.clusters, level=level)),
-        topk_overlap=float(values.topk_overlap.mean()),
+        topk_overlap=float(values.topk_overlap.mean()) if estimator is Estimator.SHARP else math.nan,
         entropy_baseline=float(values.entropy_baseline.mean()),
         entropy_node=float(values.entropy_node.mean()),
         variation_low=float(values.variation_low.mean()),

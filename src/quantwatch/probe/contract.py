@@ -17,7 +17,9 @@ class Ask:
 
     positions: for the one-token modes, the indices in the sequence whose distributions are wanted, ascending. rank: the
     data-parallel rank that is to answer; None leaves it to the server. cache_salt: separates this request's entries in
-    the server's prefix cache from all with another salt; a fresh one forces a cold prefix.
+    the server's prefix cache from all with another salt; a fresh one forces a cold prefix. ids: for the one-token
+    modes, the tokens to be listed at each position in place of the top k, as many at each; on vLLM 0.32 such a request
+    changes what other users' requests in the same batch are told.
     """
 
     mode: ProbeMode
@@ -25,6 +27,7 @@ class Ask:
     positions: tuple[int, ...] = ()
     rank: int | None = None
     cache_salt: str | None = None
+    ids: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

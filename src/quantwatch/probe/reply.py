@@ -4,14 +4,16 @@ What each fault means is the table of the measurement design, section 4: a value
 corruption, a field that is absent or of another shape is an invalid measurement.
 """
 
+import math
 import re
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quantwatch.errors import NodeFailed, ReplyInvalid
 from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.probe import bulk
+from quantwatch.probe.contract import Ask
 from quantwatch.probe.rows import Columns, RowInvalid
 from quantwatch.probe.wire import (
     NOT_AN_ID,
@@ -30,6 +32,7 @@ TOKEN_ID = re.compile(rf"{TOKEN_ID_PREFIX}(0|-?[1-9][0-9]{{0,17}})")
 
 SAME_SERVER_KIND = "Probe the node's own address, not a gateway, and check that both servers are vLLM 0.10 or newer"
 TEXT_KEYS = "Tokens must be named by id; a proxy or an old server names them by text, which loses entries"
+NO_IDS = "vLLM honours logprob_token_ids from May 2026 on; an older server ignores it. Leave --exact-ids out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,31 @@ def one_token(
         own_id = sequence.ids[position] if position < len(sequence.ids) else None
         _add_generated(columns, _first_row(choice, position, asked), own_id, position, asked)
     return _distribution(columns, sequence, mode, positions, seconds)
+
+
+def exact_ids(
+    choices: list[Choice], sequence: GoldenSequence, ask: Ask, asked: Asked, *, seconds: float
+) -> Distribution:
+    """Read the list after each prefix where `ask.ids` were asked for; the server adds the token that it generated."""
+    columns = Columns(asked.k, asked.raw_proven)
+    for choice, position, wanted in zip(choices, ask.positions, ask.ids, strict=True):
+        _check_echo(choice, sequence.ids[:position], asked)
+        row = _first_row(choice, position, asked)
+        lacking = {*wanted} - {_token_id(key) for key in row}
+        if lacking:
+            said = f"{len(lacking)} of {len(wanted)} ids asked for after prefix {position} are not listed"
+            raise asked.invalid(said, NO_IDS)
+        own_id = sequence.ids[position] if position < len(sequence.ids) else None
+        _add_generated(columns, _generated_first(row, wanted), own_id, position, asked)
+    found = _distribution(columns, sequence, ask.mode, list(ask.positions), seconds)
+    # Nothing is known of a token that was not asked for, the generated one apart: no value bounds it.
+    return replace(found, floor=array("d", [math.inf]) * len(found), exact=True)
+
+
+def _generated_first(row: dict[str, float], wanted: tuple[int, ...]) -> dict[str, float]:
+    """The list with the token that was not asked for in front, where servers put what they add."""
+    added = {key: value for key, value in row.items() if _token_id(key) not in wanted}
+    return {**added, **row}
 
 
 def first_list(body: bytes, sent: tuple[int, ...], asked: Asked) -> dict[int, float]:

@@ -206,6 +206,8 @@ class VllmProber:
         return reply.prompt_scoring(choice, sequence, asked, seconds=answer.seconds)
 
     async def _first_tokens(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
+        if ask.ids:
+            return await self._exact(sequence, ask)
         lengths = list(ask.positions)
         self._budget.check_prompt(max(lengths), node=self.name)
         asked, choices, seconds = self._asked(ask.k, ask.rank), [], 0.0
@@ -216,6 +218,18 @@ class VllmProber:
             choices += reply.read(answer.body, asked, choices=len(prefixes))
             seconds += answer.seconds
         return reply.one_token(choices, sequence, lengths, asked, mode=ask.mode, seconds=seconds)
+
+    async def _exact(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
+        """The tokens asked for after each prefix; a request has one list for all its prompts, so each goes alone."""
+        self._budget.check_prompt(max(ask.positions), node=self.name)
+        asked, choices, seconds = self._asked(len(ask.ids[0]), ask.rank), [], 0.0
+        for length, ids in zip(ask.positions, ask.ids, strict=True):
+            body = {"prompt": list(sequence.ids[:length]), "max_tokens": 1, "return_tokens_as_token_ids": True}
+            listing = {"logprobs": 1, "logprob_token_ids": list(ids)}
+            answer = await self._complete({**body, **listing, **_salted(ask)}, ask.rank)
+            choices += reply.read(answer.body, asked, choices=1)
+            seconds += answer.seconds
+        return reply.exact_ids(choices, sequence, ask, asked, seconds=seconds)
 
     def _check_length(self, tokens: int) -> None:
         """Raise OverBudget, before anything is sent, for what the model's context cannot hold with one token more."""
