@@ -169,9 +169,8 @@ async def test_prefixes_give_the_numbers_of_scoring(server: Server) -> None:
     asked = reply.Asked(node="n", k=5)
     choices = reply.read(raw.content, asked, choices=4)
 
-    got = reply.one_token(
-        choices, GoldenSequence("s", tuple(ids), 2), lengths, asked, mode=ProbeMode.ONE_TOKEN, seconds=0
-    )
+    ask = Ask(ProbeMode.ONE_TOKEN, 5, tuple(lengths))
+    got = reply.one_token(choices, GoldenSequence("s", tuple(ids), 2), ask, asked, seconds=0)
     whole = await scored(server)
 
     for i, position in enumerate(lengths):

@@ -15,6 +15,7 @@ from quantwatch.flow.load import Load
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.net import Answer
 from quantwatch.probe import reply
+from quantwatch.probe.contract import Ask
 from quantwatch.probe.node_metrics import MOST_LINES, read_footprint, read_load
 from quantwatch.probe.refusal import refuse
 from quantwatch.probe.reply import Asked
@@ -42,7 +43,7 @@ def edited(body: bytes, change: Callable[[Any], object]) -> bytes:
 def first_prefix(body: bytes) -> Distribution:
     choices = reply.read(body, ASKED, choices=4)[:1]
     sequence = GoldenSequence("p", (*BATCH.request["prompt"][0], 1), 2)
-    return reply.one_token(choices, sequence, [2], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
+    return reply.one_token(choices, sequence, Ask(ProbeMode.ONE_TOKEN, 5, (2,)), ASKED, seconds=0.1)
 
 
 def error_of(status: int, body: bytes) -> ProbeError:

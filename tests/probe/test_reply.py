@@ -98,7 +98,7 @@ def test_prefixes_of_one_token_mode_are_read_by_their_index() -> None:
     raw["choices"].reverse()
     choices = reply.read(json.dumps(raw).encode(), ASKED, choices=4)
 
-    got = reply.one_token(choices[:3], sequence, [2, 3, 4], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
+    got = reply.one_token(choices[:3], sequence, Ask(ProbeMode.ONE_TOKEN, 5, (2, 3, 4)), ASKED, seconds=0.1)
 
     assert list(got.ids[:5]) == [44465, 177, 178, 26986, 18645]
     assert list(got.ids[6:11]) == [112, 236, 227, 230, 117]
@@ -109,7 +109,7 @@ def test_own_token_that_one_token_mode_does_not_list_is_unknown_not_zero() -> No
     sequence = GoldenSequence("p", tuple(request["prompt"][-1]), 2)
     choices = reply.read(body, ASKED, choices=4)
 
-    got = reply.one_token(choices[:1], sequence, [2], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
+    got = reply.one_token(choices[:1], sequence, Ask(ProbeMode.ONE_TOKEN, 5, (2,)), ASKED, seconds=0.1)
 
     assert sequence.ids[2] not in list(got.ids)
     assert math.isnan(got.actual[0])
@@ -124,7 +124,7 @@ def named(wanted: tuple[int, ...], body: bytes | None = None) -> Distribution:
     sequence = GoldenSequence("p", (*request["prompt"], 198), len(request["prompt"]))
     ask = Ask(ProbeMode.ONE_TOKEN, len(wanted), (len(request["prompt"]),), ids=(wanted,))
     asked = Asked("node", len(wanted))
-    return reply.exact_ids(reply.read(body or recorded, asked, choices=1), sequence, ask, asked, seconds=0.1)
+    return reply.one_token(reply.read(body or recorded, asked, choices=1), sequence, ask, asked, seconds=0.1)
 
 
 def test_named_ids_are_listed_with_the_generated_one_and_nothing_bounds_the_rest() -> None:
@@ -251,7 +251,7 @@ def test_keys_that_name_no_id_are_invalid(key: str) -> None:
     sequence = GoldenSequence("p", (*exchange("c_batch_prefixes").request["prompt"][0], 1), 2)
 
     with pytest.raises(ReplyInvalid, match="names tokens by text"):
-        reply.one_token(choices[:1], sequence, [2], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
+        reply.one_token(choices[:1], sequence, Ask(ProbeMode.ONE_TOKEN, 5, (2,)), ASKED, seconds=0.1)
 
 
 def test_a_corrupted_position_leaves_the_others_readable() -> None:
@@ -314,7 +314,9 @@ def test_text_keys_of_a_recorded_text_reply_are_invalid() -> None:
     choices[0].prompt_token_ids = [1, 2]
 
     with pytest.raises(ReplyInvalid, match="names tokens by text"):
-        reply.one_token(choices, GoldenSequence("t", (1, 2, 3), 2), [2], ASKED, mode=ProbeMode.ONE_TOKEN, seconds=0.1)
+        reply.one_token(
+            choices, GoldenSequence("t", (1, 2, 3), 2), Ask(ProbeMode.ONE_TOKEN, 5, (2,)), ASKED, seconds=0.1
+        )
 
 
 def test_repeated_ids_lose_entries_and_are_invalid() -> None:

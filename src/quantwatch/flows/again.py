@@ -14,9 +14,9 @@ from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, Prompt
 from quantwatch.flows.ask import Server
-from quantwatch.flows.compare import Comparison, ask_for
+from quantwatch.flows.compare import Comparison
 from quantwatch.flows.gather import NodeRun
-from quantwatch.flows.plan import item_id
+from quantwatch.flows.plan import ask_for, item_id
 from quantwatch.measure.compare import Pair
 from quantwatch.measure.slices import Traits
 from quantwatch.probe.contract import Ask

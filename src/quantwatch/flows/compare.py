@@ -9,18 +9,17 @@ from pathlib import Path
 from quantwatch.errors import ProbeError
 from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.observation import Missing
-from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
+from quantwatch.flow.prompt import GoldenSequence, Prompt
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.ask import Server
 from quantwatch.flows.canary import listen, question
 from quantwatch.flows.gather import NodeRun, SetRun, broken, of_baseline
 from quantwatch.flows.golden import GoldenMaker
-from quantwatch.flows.plan import Plan, PlannedSet, Progress, item_id
+from quantwatch.flows.plan import Plan, PlannedSet, Progress, ask_for, item_id
 from quantwatch.flows.stored import StoredMaker, places, stored_maker
 from quantwatch.probe.contract import Ask, Prober
 from quantwatch.probe.obstacles import obstacles
 from quantwatch.probe.protocol import protocol_ids, sample
-from quantwatch.prompts.draw import scored_positions
 from quantwatch.record.continuations import Continuations
 
 
@@ -171,16 +170,3 @@ def _forgive_introduction(node: Server) -> None:
         return
     said = f"{node.corruption}, and the baseline shows the same"
     node.forgive((None, False, None if node.introduction is not None else Missing("", Quality.INVALID, said)))
-
-
-def ask_for(sequence: GoldenSequence, plan: Plan, mode: ProbeMode, k: int) -> Ask:
-    """How a sequence is asked about in a mode; in one_token the positions are drawn from the plan's seed."""
-    start, length = sequence.prompt_length, len(sequence.ids)
-    match mode:
-        case ProbeMode.PROMPT_SCORING:
-            return Ask(mode, k)
-        case ProbeMode.FIRST_TOKEN:
-            return Ask(mode, k, (start,))
-        case ProbeMode.ONE_TOKEN:
-            places = scored_positions(start, length, limit=plan.positions, seed=plan.seed, prompt_id=sequence.prompt_id)
-            return Ask(mode, k, places)

@@ -13,9 +13,8 @@ from quantwatch.errors import NodeBusy, OverBudget, ProbeError, ReplyCorrupted, 
 from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.divergence import Evidence
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
-from quantwatch.flows.compare import ask_for
 from quantwatch.flows.golden import GoldenMaker
-from quantwatch.flows.plan import Plan
+from quantwatch.flows.plan import Plan, ask_for
 from quantwatch.judge.blame import hopeless
 from quantwatch.judge.yardstick import FLOOR
 from quantwatch.measure.compare import Pair, Scope, measure

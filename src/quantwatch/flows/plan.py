@@ -9,7 +9,8 @@ from quantwatch.flow.divergence import Evidence
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt, PromptSet
 from quantwatch.judge.threshold import Limits, Part
 from quantwatch.measure.compare import Scope
-from quantwatch.prompts.draw import distinct, draw
+from quantwatch.probe.contract import Ask
+from quantwatch.prompts.draw import distinct, draw, scored_positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,19 @@ class Progress:
     done: int
     total: int
     doing: str = field(default="")
+
+
+def ask_for(sequence: GoldenSequence, plan: Plan, mode: ProbeMode, k: int) -> Ask:
+    """How a sequence is asked about in a mode; in one_token the positions are drawn from the plan's seed."""
+    start, length = sequence.prompt_length, len(sequence.ids)
+    match mode:
+        case ProbeMode.PROMPT_SCORING:
+            return Ask(mode, k)
+        case ProbeMode.FIRST_TOKEN:
+            return Ask(mode, k, (start,))
+        case ProbeMode.ONE_TOKEN:
+            places = scored_positions(start, length, limit=plan.positions, seed=plan.seed, prompt_id=sequence.prompt_id)
+            return Ask(mode, k, places)
 
 
 def plan_json(plan: Plan, scheme: str) -> dict[str, Any]:

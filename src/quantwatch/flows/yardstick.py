@@ -17,9 +17,8 @@ from quantwatch.flow.divergence import Evidence
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.flows.ask import Server
-from quantwatch.flows.compare import ask_for
 from quantwatch.flows.golden import GoldenMaker
-from quantwatch.flows.plan import Plan
+from quantwatch.flows.plan import Plan, ask_for
 from quantwatch.flows.shelf import Shelf
 from quantwatch.flows.watched import WatchedSet
 from quantwatch.judge.yardstick import drifted

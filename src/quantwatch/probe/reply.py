@@ -105,45 +105,29 @@ def _add_scored(columns: Columns, row: dict[int, Entry] | None, own_id: int, pos
 
 
 def one_token(
-    choices: list[Choice],
-    sequence: GoldenSequence,
-    positions: list[int],
-    asked: Asked,
-    *,
-    mode: ProbeMode,
-    seconds: float,
-) -> Distribution:
-    """Read the first generated token's list after each prefix sequence.ids[:position]."""
-    columns = Columns(asked.k, asked.raw_proven)
-    for choice, position in zip(choices, positions, strict=True):
-        _check_echo(choice, sequence.ids[:position], asked)
-        own_id = sequence.ids[position] if position < len(sequence.ids) else None
-        _add_generated(columns, _first_row(choice, position, asked), own_id, position, asked)
-    return _distribution(columns, sequence, mode, positions, seconds)
-
-
-def exact_ids(
     choices: list[Choice], sequence: GoldenSequence, ask: Ask, asked: Asked, *, seconds: float
 ) -> Distribution:
-    """Read the list after each prefix where `ask.ids` were asked for; the server adds the token that it generated."""
+    """Read the first generated token's list after each prefix sequence.ids[:position]: the top k, or `ask.ids`."""
     columns = Columns(asked.k, asked.raw_proven)
-    for choice, position, wanted in zip(choices, ask.positions, ask.ids, strict=True):
+    for i, (choice, position) in enumerate(zip(choices, ask.positions, strict=True)):
         _check_echo(choice, sequence.ids[:position], asked)
-        row = _first_row(choice, position, asked)
-        lacking = {*wanted} - {_token_id(key) for key in row}
-        if lacking:
-            said = f"{len(lacking)} of {len(wanted)} ids asked for after prefix {position} are not listed"
-            raise asked.invalid(said, NO_IDS)
         own_id = sequence.ids[position] if position < len(sequence.ids) else None
-        _add_generated(columns, _generated_first(row, wanted), own_id, position, asked)
+        row = _first_row(choice, position, asked)
+        if ask.ids:
+            row = _named(row, ask.ids[i], position, asked)
+        _add_generated(columns, row, own_id, position, asked)
     found = _distribution(columns, sequence, ask.mode, list(ask.positions), seconds)
     # Nothing is known of a token that was not asked for, the generated one apart: no value bounds it.
-    return replace(found, floor=array("d", [math.inf]) * len(found), exact=True)
+    return replace(found, floor=array("d", [math.inf]) * len(found), exact=True) if ask.ids else found
 
 
-def _generated_first(row: dict[str, float], wanted: tuple[int, ...]) -> dict[str, float]:
-    """The list with the token that was not asked for in front, where servers put what they add."""
+def _named(row: dict[str, float], wanted: tuple[int, ...], position: int, asked: Asked) -> dict[str, float]:
+    """A list of tokens that were asked for, with the generated one in front, where servers put what they add."""
     added = {key: value for key, value in row.items() if _token_id(key) not in wanted}
+    lacking = len(wanted) - (len(row) - len(added))
+    if lacking:
+        said = f"{lacking} of {len(wanted)} ids asked for after prefix {position} are not listed"
+        raise asked.invalid(said, NO_IDS)
     return {**added, **row}
 
 

@@ -206,30 +206,19 @@ class VllmProber:
         return reply.prompt_scoring(choice, sequence, asked, seconds=answer.seconds)
 
     async def _first_tokens(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
-        if ask.ids:
-            return await self._exact(sequence, ask)
-        lengths = list(ask.positions)
-        self._budget.check_prompt(max(lengths), node=self.name)
-        asked, choices, seconds = self._asked(ask.k, ask.rank), [], 0.0
-        for batch in self._budget.batches(lengths):
-            prefixes = [list(sequence.ids[: lengths[i]]) for i in batch]
-            body = {"prompt": prefixes, "max_tokens": 1, "logprobs": ask.k, "return_tokens_as_token_ids": True}
+        self._budget.check_prompt(max(ask.positions), node=self.name)
+        asked = self._asked(len(ask.ids[0]) if ask.ids else ask.k, ask.rank)
+        choices, seconds = [], 0.0
+        # A request has one list of ids for all its prompts, so with ids each prefix goes alone.
+        alone = [[i] for i in range(len(ask.positions))]
+        for batch in alone if ask.ids else self._budget.batches(list(ask.positions)):
+            prefixes = [list(sequence.ids[: ask.positions[i]]) for i in batch]
+            listing = {"logprobs": 1, "logprob_token_ids": list(ask.ids[batch[0]])} if ask.ids else {"logprobs": ask.k}
+            body = {"prompt": prefixes, "max_tokens": 1, "return_tokens_as_token_ids": True, **listing}
             answer = await self._complete({**body, **_salted(ask)}, ask.rank)
             choices += reply.read(answer.body, asked, choices=len(prefixes))
             seconds += answer.seconds
-        return reply.one_token(choices, sequence, lengths, asked, mode=ask.mode, seconds=seconds)
-
-    async def _exact(self, sequence: GoldenSequence, ask: Ask) -> Distribution:
-        """The tokens asked for after each prefix; a request has one list for all its prompts, so each goes alone."""
-        self._budget.check_prompt(max(ask.positions), node=self.name)
-        asked, choices, seconds = self._asked(len(ask.ids[0]), ask.rank), [], 0.0
-        for length, ids in zip(ask.positions, ask.ids, strict=True):
-            body = {"prompt": list(sequence.ids[:length]), "max_tokens": 1, "return_tokens_as_token_ids": True}
-            listing = {"logprobs": 1, "logprob_token_ids": list(ids)}
-            answer = await self._complete({**body, **listing, **_salted(ask)}, ask.rank)
-            choices += reply.read(answer.body, asked, choices=1)
-            seconds += answer.seconds
-        return reply.exact_ids(choices, sequence, ask, asked, seconds=seconds)
+        return reply.one_token(choices, sequence, ask, asked, seconds=seconds)
 
     def _check_length(self, tokens: int) -> None:
         """Raise OverBudget, before anything is sent, for what the model's context cannot hold with one token more."""
