@@ -351,3 +351,13 @@ def test_a_node_that_does_not_tell_its_memory_is_told_which_metric_is_missing() 
     found = gates.memory("math", Memory(), Memory(), Rules(max_bytes=1, metric="my_bytes"))
     assert found is not None
     assert "do not tell my_bytes; set gates.memory.metric" in found.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "verdict"), [(Rules(max_bytes=1400), FAIL), (Rules(max_memory_ratio=1.6), PASS), (Rules(), None)]
+)
+def test_memory_is_held_against_the_limit_that_is_given(rules: Rules, verdict: GateVerdict | None) -> None:
+    found = gates.memory("math", Memory(peak=1500.0), Memory(peak=1000.0), rules)
+
+    assert (found.verdict if found is not None else None) is verdict
+    assert found is None or len(found.reasons) == 1

@@ -208,3 +208,12 @@ def test_every_level_gets_an_answer_of_its_own() -> None:
 
     assert found[Metric.KL_MEAN] is not None
     assert found[Metric.TOP1_AGREEMENT] is None
+
+
+def test_noise_over_critical_lifts_both_limits_to_it() -> None:
+    """Its value is under the level, so the node is no doubt; its interval is so wide that nothing under it is told."""
+    wide = estimate(Metric.KL_MEAN, 0.0, 0.02, 0.25)
+    one = replace(level(middle=0.03), noise=dict.fromkeys(Noise, wide))
+
+    assert limits(one) == pytest.approx((0.25, 0.25))
+    assert proposed(one).reason == "the noise floor"

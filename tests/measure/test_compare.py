@@ -252,3 +252,26 @@ def test_no_distributions_are_no_positions() -> None:
 def test_lists_of_different_k_cannot_be_stacked() -> None:
     with pytest.raises(ValueError, match="different k"):
         listed([distribution([HALVES]), distribution([row(0.5, 0.3, 0.2)])])
+
+
+def exact(one: Distribution) -> Distribution:
+    """The same list, as a server gives it that was asked for these tokens."""
+    return replace(one, exact=True, floor=array("d", [math.inf]) * len(one))
+
+
+def test_named_ids_give_the_bound_of_the_shared_tokens_and_no_overlap() -> None:
+    got = measure(
+        [Pair(distribution([HALVES]), exact(distribution([SKEWED])))], scope=Scope.ALL, evidence=Evidence.DRAW
+    )
+
+    assert got.estimator is Estimator.EXACT_IDS
+    assert got.kl_mean.value == pytest.approx(KL_SKEWED, abs=1e-6)
+    assert math.isnan(got.topk_overlap)
+
+
+def test_named_ids_are_the_node_s_alone_and_in_every_pair() -> None:
+    with pytest.raises(ValueError, match="the baseline's list must be its own top k"):
+        Pair(exact(distribution([HALVES])), distribution([HALVES]))
+    mixed = [Pair(distribution([HALVES]), one) for one in (distribution([SKEWED]), exact(distribution([SKEWED])))]
+    with pytest.raises(ValueError, match="never mixes lists of asked ids"):
+        measure(mixed, scope=Scope.ALL, evidence=Evidence.DRAW)

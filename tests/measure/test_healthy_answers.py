@@ -11,7 +11,7 @@ import pytest
 
 from quantwatch.flow.canary import PROOFS, FreeAnswer, Sign, Weight
 from quantwatch.flow.prompt import Prompt
-from quantwatch.measure.canary import Case, signs
+from quantwatch.measure.canary import Case, signs, suspicious
 from quantwatch.prompts.load import load_set
 from support.recordings import DATA, scored
 from support.spoken import cut, ended, pieces
@@ -140,3 +140,36 @@ def test_a_healthy_model_that_answered_like_a_broken_one_would_be_found_in_the_r
     found = [signs(broken[name], answer, Case(name)) for name, answer in ours.items()]
 
     assert sum(bool(one) for one in found) > 0.6 * len(ours)
+
+
+@pytest.mark.parametrize(
+    ("answer", "case", "expected", "worth"),
+    [
+        (ended("Yes, it can."), PROMPT, 8, False),
+        (ended(""), PROMPT, 8, True),
+        (cut("ha ha " * 40), PROMPT, 8, True),
+        (ended("Привет, как дела сегодня"), PROMPT, 8, True),
+        (ended("Привет, как дела сегодня"), Case("p"), 8, False),
+        (cut(HEALTHY["a markdown table"]), PROMPT, 2, True),
+        (cut(HEALTHY["a markdown table"]), PROMPT, 32, False),
+    ],
+)
+def test_the_baseline_is_asked_for_its_own_answer_only_where_one_is_odd(
+    answer: FreeAnswer, case: Case, expected: int, *, worth: bool
+) -> None:
+    assert suspicious(answer, case, expected=expected) is worth
+
+
+def test_what_a_broken_reference_says_excuses_everything() -> None:
+    """An answer of one token over and over proves a broken model; beside it nothing can be held against a node."""
+    broken = FreeAnswer((7,) * 32, "ab" * 32, 32, "length")
+
+    assert signs(cut("ha ha " * 40), broken, PROMPT) == ()
+
+
+def test_some_replacement_characters_warn_and_a_flood_of_them_proves() -> None:
+    stray = ended("The lamp \ufffd burns \ufffd all \ufffd night at sea.")
+    flood = ended("\ufffd" * 24)
+
+    assert [(one.sign, one.weight) for one in signs(stray, PLAIN, PROMPT)] == [(Sign.REPLACEMENT, Weight.WARNING)]
+    assert [(one.sign, one.weight) for one in signs(flood, PLAIN, PROMPT)] == [(Sign.REPLACEMENT_FLOOD, Weight.PROOF)]

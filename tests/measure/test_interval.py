@@ -146,3 +146,16 @@ def test_the_interval_of_a_tail_agrees_with_a_bootstrap_written_out() -> None:
 
     assert got is not None
     assert (got.low, got.high) == pytest.approx((low, high), rel=0.1)
+
+
+def test_the_tail_is_found_where_a_draw_misses_the_prompt_that_holds_it() -> None:
+    """One prompt holds the highest 5,000 of 5,590 values, and 37 % of the draws are without it."""
+    few = torch.rand(590, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    many = 10 + torch.rand(5000, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
+    clusters = torch.cat([torch.arange(59).repeat_interleave(10), torch.full((5000,), 59)])
+
+    got = clustered_quantile(torch.cat([few, many]), clusters, 0.99).interval
+
+    assert got is not None
+    assert 0.95 < got.low <= 1
+    assert 10 < got.high < 11

@@ -20,9 +20,11 @@ from quantwatch.measure.levels import (
     over_cycles,
     part_levels,
     reach,
+    sample,
     spread,
 )
 from quantwatch.measure.slices import Rows, Traits
+from support.recordings import pairs
 from support.stored import divergence
 
 
@@ -223,3 +225,18 @@ def test_drift_is_told_in_distances_and_by_intervals_that_do_not_meet() -> None:
     assert doubled.apart
     assert overlapping.beyond == pytest.approx(0.75)
     assert not overlapping.apart
+
+
+def test_a_sample_keeps_the_positions_of_the_answers_and_needs_one() -> None:
+    got = sample(pairs("int4-w4g64"))
+
+    assert (len(got.kl), len(got.prompt_ids)) == (240, 5)
+    with pytest.raises(ValueError, match="no sequence was answered twice"):
+        sample([])
+
+
+def test_a_cycle_without_a_number_predicts_no_bound() -> None:
+    got = reach(Metric.KL_MEAN, of(0.01, math.nan, 0.02), 0.001)
+
+    assert got is not None
+    assert got.value == math.inf
