@@ -40,12 +40,16 @@ def compared(tmp_path: Path, node: str, *arguments: str) -> tuple[int, dict[str,
 def test_recorded_sequences_give_the_recorded_figures(
     tmp_path: Path, name: str, kl: float, top1: float, exact: bool
 ) -> None:
-    """INT8 figures depend on the kernel: the recordings are of a CPU with AVX2 alone (docs/measured.md)."""
+    """INT8 figures depend on the kernel: the recordings are of a CPU with AVX2 alone (docs/measured.md).
+
+    The SmoothQuant weights are made anew where the lab is built, with the activations of that CPU: 0.0220 and 0.0229
+    were seen.
+    """
     code, target = compared(tmp_path, address(name), "--sequences", str(SEQUENCES), "--positions", "all")
 
     (one,) = target["task_sets"]
     assert one["positions"] == 342
-    assert one["kl_mean"] == pytest.approx(kl, rel=0.03)
+    assert one["kl_mean"] == pytest.approx(kl, rel=0.03 if exact else 0.1)
     assert one["top1_agreement"] == pytest.approx(top1, abs=0.001 if exact else 0.01)
     assert one["perplexity_baseline"] == pytest.approx(3.777, rel=0.001)
     assert (target["quality"], code) == ("degraded", 1)
