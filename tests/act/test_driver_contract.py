@@ -12,7 +12,7 @@ from quantwatch.act.dry_run import DryRun
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.clock import SystemClock
-from quantwatch.config.schema import GatewaySettings
+from quantwatch.config.gateway import GatewaySettings
 from quantwatch.errors import GatewayError, GatewayRefused
 from quantwatch.flow.decision import Action
 from quantwatch.net import Endpoint, Link

@@ -19,7 +19,8 @@ from quantwatch.flows.calibrated import Manner, calibrated
 from quantwatch.flows.plan import Progress
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.net import Endpoint
-from quantwatch.wiring import Tools, prober
+from quantwatch.wiring import prober
+from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.calibrating import TEXTS, CachingNode, healthy, unstable
 from support.tiny_node import Network, TinyNode

@@ -48,11 +48,11 @@ WATCHING = {"act", "record", "expose", "flows", "wiring", "daemon"}
 
 OWNERS = {
     "apscheduler": ("config/schedule.py", "daemon/"),
-    "httpx": ("net.py", "wiring.py", "daemon/build.py", "demo/"),
+    "httpx": ("net.py", "wiring/", "daemon/build.py", "demo/"),
     "jsonschema": ("measure/answer.py",),
     "matplotlib": ("toolkit/", "cli/plots.py"),
     "msgspec": ("probe/wire.py",),
-    "platformdirs": ("wiring.py", "cli/serve.py"),
+    "platformdirs": ("wiring/__init__.py", "cli/serve.py"),
     "prometheus_client": ("probe/node_metrics.py", "expose/", "lab/"),
     "pydantic": ("config/",),
     "pydantic_core": ("config/",),
@@ -170,7 +170,7 @@ ALLOWED = [
     ("judge/threshold.py", "from quantwatch.judge.blame import hopeless"),
     ("prompts/load.py", "from quantwatch.config import golden"),
     ("cli/main.py", "from quantwatch import __version__"),
-    ("wiring.py", "import quantwatch.net, quantwatch.flows.compare"),
+    ("wiring/__init__.py", "import quantwatch.net, quantwatch.flows.compare"),
     ("flow/verdict.py", "import math"),
     ("lab/engine.py", "from quantwatch.toolkit.prepare import prepare"),
     ("demo/story.py", "from quantwatch.wiring import comparison"),
@@ -233,7 +233,7 @@ PLACES = [
     ("httpx", "probe/net.py", False),
     ("pydantic", "config/schema.py", True),
     ("pydantic", "config.py", False),
-    ("torch", "wiring.py", False),
+    ("torch", "wiring/__init__.py", False),
     ("httpx", "flows/wiring.py", False),
     ("numpy", "measure/kl.py", False),
 ]

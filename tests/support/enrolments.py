@@ -14,7 +14,8 @@ from quantwatch.flows.enroll import Enrolled, Enroller
 from quantwatch.flows.plan import Progress
 from quantwatch.flows.watched import WatchedSet
 from quantwatch.record.reference_folder import ReferenceFolder
-from quantwatch.wiring import Tools, prompt_sets, sets_of
+from quantwatch.wiring import prompt_sets, sets_of
+from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.tiny_node import Network, TinyNode
 from support.watching import settings, write_prompts

@@ -20,6 +20,8 @@ from quantwatch.flow.verdict import Limit, Metric
 from quantwatch.flows.pools import pools_of
 from quantwatch.flows.shelf import LookingShelf
 from quantwatch.flows.yardstick import Yardstick
+from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.daemons import write_prompts
 from support.runs import POOL, node
@@ -44,10 +46,10 @@ def target(name: str, scheme: str = "int8", **given: Any) -> dict[str, Any]:
     return {"name": name, "url": f"http://{name}", "scheme": scheme, "pool": "chat", **given}
 
 
-def tools(heard: list[tuple[str, str, float, str | None]] | None = None, **nodes: TinyNode) -> wiring.Tools:
+def tools(heard: list[tuple[str, str, float, str | None]] | None = None, **nodes: TinyNode) -> Tools:
     """Tools over a network of tiny nodes."""
     into = heard if heard is not None else []
-    return wiring.Tools(FakeClock(), Random(1), Network(**nodes), lambda *call: into.append(call))
+    return Tools(FakeClock(), Random(1), Network(**nodes), lambda *call: into.append(call))
 
 
 def test_a_schedule_s_period_is_its_interval_or_its_longest_gap() -> None:
@@ -140,7 +142,7 @@ def test_prompts_that_cannot_be_used_are_told_by_their_file(tmp_path: Path) -> N
 )
 async def test_each_driver_is_built_by_its_name(gateway: dict[str, Any], kind: type) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        built = await wiring.driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+        built = await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
 
         assert type(built) is kind
 
@@ -149,10 +151,10 @@ async def test_a_gateway_s_secret_that_is_missing_is_told_by_its_place() -> None
     gateway = {"driver": "webhook", "url": "http://gateway/act", "signing_secret": "env:NO_SUCH_SECRET"}
     async with contextlib.AsyncExitStack() as stack:
         with pytest.raises(InputError, match="NO_SUCH_SECRET"):
-            await wiring.driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+            await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
 
 
-async def generation(folder: Path, given: Settings, with_: wiring.Tools) -> Any:
+async def generation(folder: Path, given: Settings, with_: Tools) -> Any:
     write_prompts(folder)
     return await wiring.generation(
         given,
@@ -182,14 +184,14 @@ async def test_when_a_later_target_cannot_be_built_the_earlier_ones_are_closed(t
     broken = settings(targets=[target("a"), target("b", api_key="env:NO_SUCH_KEY")])
 
     with pytest.raises(InputError, match="NO_SUCH_KEY"):
-        await generation(tmp_path, broken, wiring.Tools(FakeClock(), Random(1), network))
+        await generation(tmp_path, broken, Tools(FakeClock(), Random(1), network))
 
     assert network.closed == 1
 
 
 async def test_a_retired_generation_closes_once_its_last_run_has_ended(tmp_path: Path) -> None:
     network = Closing(baseline=TinyNode(), a=node(), b=node())
-    built = await generation(tmp_path, settings(), wiring.Tools(FakeClock(), Random(1), network))
+    built = await generation(tmp_path, settings(), Tools(FakeClock(), Random(1), network))
     built.users += 1
 
     await built.retire()

@@ -157,7 +157,8 @@ async def _connected(order: Order, tell: "Callable[[Progress], None]") -> "Async
     from quantwatch.flows.calibrate import Calibration, Means, Wanted
     from quantwatch.measure.threads import one_thread
     from quantwatch.prompts.load import shipped_sets
-    from quantwatch.wiring import Tools, cache_folder, prompt_sets, watchlist
+    from quantwatch.wiring import cache_folder, prompt_sets, watchlist
+    from quantwatch.wiring.tools import Tools
 
     one_thread()
     prompts = prompt_sets(order.settings, folder=order.folder, shipped=shipped_sets())

@@ -115,7 +115,8 @@ def _configured(file: Path) -> _Meetings:
 
 async def _meet(meetings: _Meetings) -> "list[Handshake]":
     from quantwatch.flows.handshake import handshakes
-    from quantwatch.wiring import Tools, prober
+    from quantwatch.wiring import prober
+    from quantwatch.wiring.tools import Tools
 
     tools = Tools(SystemClock(), Random())  # noqa: S311, nothing secret is drawn
     async with contextlib.AsyncExitStack() as stack:

@@ -12,7 +12,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from quantwatch.config.limits import LimitSettings, Scheme, SliceSettings
 from quantwatch.config.problems import known_names, validated
-from quantwatch.config.schema import ProbeSettings, ServerSettings
+from quantwatch.config.schema import ProbeSettings
+from quantwatch.config.server import ServerSettings
 from quantwatch.config.source import Path_, dotted, read_yaml
 from quantwatch.config.strict import Name, Strict
 from quantwatch.config.units import Count, Number, PositiveDuration, Share, Size

@@ -9,8 +9,9 @@ from pydantic import TypeAdapter
 
 from quantwatch.config.changes import NEEDS_RESTART
 from quantwatch.config.limits import DEFAULT_LIMITS
-from quantwatch.config.schema import Listen, Url, settings_schema
+from quantwatch.config.schema import settings_schema
 from quantwatch.config.secrets import Secret
+from quantwatch.config.server import Listen, Url
 from quantwatch.config.strict import Name
 from quantwatch.config.units import Duration, PositiveDuration, Share, Size
 from quantwatch.flow.verdict import Metric

@@ -4,74 +4,19 @@ Durations and sizes carry their units in the value (`5m`, `64MiB`); after loadin
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.limits import LimitSettings, Scheme, SliceSettings
 from quantwatch.config.schedule import check_cron
-from quantwatch.config.secrets import SECRET_NAME, HeaderValue, Secret
+from quantwatch.config.secrets import Secret
+from quantwatch.config.server import Listen, ServerSettings, written
 from quantwatch.config.strict import Name, Strict
 from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
 from quantwatch.flow.decision import Lane, PoolMode
 from quantwatch.flow.prompt import ProbeMode
-
-
-def _no_password(url: str) -> str:
-    if "@" in urlsplit(url).netloc:
-        raise ValueError("a name or password in a URL ends up in messages; use api_key or headers")
-    return url
-
-
-def _port(address: str) -> str:
-    port = int(address.rpartition(":")[2])
-    if not 1 <= port <= 65535:
-        raise ValueError(f"there is no port {port}")
-    return address
-
-
-def _written(default: str, description: str | None = None) -> Any:
-    """A default as a person would write it, with its unit."""
-    return Field(default, description=description)
-
-
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$"), AfterValidator(_no_password)]
-Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$"), AfterValidator(_port)]
-
-
-class TlsSettings(Strict):
-    """Certificates for one server: who signs it, and who we are."""
-
-    ca_file: str | None = Field(None, description="Who signed the server, PEM; the system's own if left out")
-    certificate_file: str | None = Field(None, description="Our own certificate, PEM; goes with key_file")
-    key_file: str | None = Field(None, description="The key of our own certificate, PEM; goes with certificate_file")
-
-    @model_validator(mode="after")
-    def _pair(self) -> "TlsSettings":
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ValueError("certificate_file and key_file go together")
-        return self
-
-
-class ServerSettings(Strict):
-    """An inference server: where it is and how to get in."""
-
-    url: Url = Field(description="The server's own address, never a gateway's")
-    model: str | None = Field(None, description="Model name at this server; its only model if left out")
-    api_key: Secret | None = Field(None, description="Sent as a bearer token")
-    headers: dict[str, HeaderValue] = Field(
-        default_factory=dict, description="Sent with every request; one that looks like a secret must name it"
-    )
-    tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
-
-    @field_validator("headers", mode="before")
-    @classmethod
-    def _auth_is_secret(cls, headers: Any) -> Any:
-        for name, value in headers.items() if isinstance(headers, dict) else ():
-            if SECRET_NAME.search(str(name)) and not str(value).startswith(("env:", "file:")):
-                raise ValueError(f"the header {name} looks like a secret; use env:NAME or file:/path")
-        return headers
 
 
 class TargetSettings(ServerSettings):
@@ -98,36 +43,9 @@ class PoolSettings(Strict):
     storm_share: Share = Field(
         0.5, description="When this share of a pool of three or more breaches at once, nothing acts"
     )
-    storm_cooldown: PositiveDuration = _written("30m", "How long nothing acts after a storm has passed")
+    storm_cooldown: PositiveDuration = written("30m", "How long nothing acts after a storm has passed")
     release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
-    minimum_hold: Duration = _written("10m", "Shortest isolation, times the number of isolations so far, at most 8")
-
-
-class GatewaySettings(Strict):
-    """How a node is taken out of traffic."""
-
-    driver: Literal["dry_run", "webhook", "verdict"] = Field(
-        "dry_run", description="Calls nothing, posts to url, or lets the gateway ask /verdict/TARGET"
-    )
-    url: Url | None = Field(None, description="Where isolations are posted; needed by driver webhook, and only there")
-    release_url: Url | None = Field(None, description="Where releases are posted; url if left out")
-    state_url: Url | None = Field(None, description="Answers {isolated: true|false} to ?node_endpoint=; for read-back")
-    api_key: Secret | None = Field(None, description="Sent to the gateway as a bearer token")
-    signing_secret: Secret | None = Field(None, description="Signs calls by Standard Webhooks: whsec_... or plain")
-    tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
-    timeout: PositiveDuration = _written("10s", "Longest wait for the answer to one call")
-    give_up_after: PositiveDuration = _written("2h", "How long a call is tried again before it counts as failed")
-
-    @model_validator(mode="after")
-    def _webhook_needs_url(self) -> "GatewaySettings":
-        if self.driver == "webhook" and self.url is None:
-            raise ValueError("driver webhook needs a url")
-        given = [name for name in ("url", "release_url", "state_url") if getattr(self, name) is not None]
-        if self.driver != "webhook" and given:
-            raise ValueError(
-                f"driver {self.driver} calls nothing, so {given[0]} has no meaning; remove it or use driver webhook"
-            )
-        return self
+    minimum_hold: Duration = written("10m", "Shortest isolation, times the number of isolations so far, at most 8")
 
 
 class ScheduleSettings(Strict):
@@ -184,9 +102,9 @@ class TaskSetSettings(Strict):
 class ProbeSettings(Strict):
     """What probes may cost a node."""
 
-    timeout: PositiveDuration = _written("2m", "Longest wait for the whole answer to one request")
-    connect_timeout: PositiveDuration = _written("5s", "Longest wait for a connection")
-    max_response_size: Size = _written("64MiB", "A larger answer is broken off")
+    timeout: PositiveDuration = written("2m", "Longest wait for the whole answer to one request")
+    connect_timeout: PositiveDuration = written("5s", "Longest wait for a connection")
+    max_response_size: Size = written("64MiB", "A larger answer is broken off")
     max_scored_tokens: Count = Field(1024, ge=16, description="Prompt length x concurrency in mode prompt_scoring")
     max_scored_entries: Count = Field(40_960, ge=16, description="Prompt length x k x concurrency")
     max_prompt_tokens: Count = Field(8192, ge=16, description="Tokens of one request in the other modes")
@@ -195,8 +113,8 @@ class ProbeSettings(Strict):
     tokens_per_minute: Count = Field(20_000, ge=64, description="Tokens of all probes of one server in any minute")
     max_waiting: Count = Field(0, ge=0, description="A node with more requests waiting is left alone")
     max_kv_usage: Share = Field(0.9, description="A node with a fuller KV cache is left alone")
-    patience: Duration = _written("30s", "How long to wait for a busy node before skipping")
-    run_timeout: PositiveDuration = _written("15m", "One run of one task set takes no longer")
+    patience: Duration = written("30s", "How long to wait for a busy node before skipping")
+    run_timeout: PositiveDuration = written("15m", "One run of one task set takes no longer")
 
 
 class JudgeSettings(Strict):
@@ -222,28 +140,28 @@ class ReferenceSettings(Strict):
         ReferenceMode.AUTO,
         description="Enrolled answers, the live baseline, or auto: enrolled ones once there are any",
     )
-    path: str = _written("references", "Folder of the enrolled answers; a relative path starts beside the store")
+    path: str = written("references", "Folder of the enrolled answers; a relative path starts beside the store")
     k: Count = Field(100, ge=1, le=5000, description="Log-probabilities a position to enroll; lowered to the cap")
-    self_check: PositiveDuration = _written("1h", "How often the baseline is held against its enrolled answers")
+    self_check: PositiveDuration = written("1h", "How often the baseline is held against its enrolled answers")
 
 
 class StoreSettings(Strict):
     """Where runs and decisions are kept."""
 
-    path: str = _written(
+    path: str = written(
         "/var/lib/quantwatch/quantwatch.db", "A file on a local disk; a relative path starts beside this file"
     )
-    keep: PositiveDuration = _written("90d", "Age after which runs are pruned")
-    keep_decisions: PositiveDuration = _written("400d", "Age after which decisions and transitions are pruned")
+    keep: PositiveDuration = written("90d", "Age after which runs are pruned")
+    keep_decisions: PositiveDuration = written("400d", "Age after which decisions and transitions are pruned")
 
 
 class ListenSettings(Strict):
     """Where quantwatch itself listens."""
 
-    listen: Listen = _written("0.0.0.0:9469", "Address of metrics, health and verdicts")
-    admin_listen: Listen = _written("127.0.0.1:9470", "Address of pages and admin calls")
+    listen: Listen = written("0.0.0.0:9469", "Address of metrics, health and verdicts")
+    admin_listen: Listen = written("127.0.0.1:9470", "Address of pages and admin calls")
     admin_token: Secret | None = Field(None, description="Bearer token of the admin listener; needed beyond loopback")
-    drain: Duration = _written("20s", "How long running probes may go on after SIGTERM")
+    drain: Duration = written("20s", "How long running probes may go on after SIGTERM")
 
     @model_validator(mode="after")
     def _token_beyond_loopback(self) -> "ListenSettings":

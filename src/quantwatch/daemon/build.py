@@ -26,6 +26,7 @@ from quantwatch.flows.yardstick import Yardstick
 from quantwatch.probe.account import Accounts
 from quantwatch.prompts.load import shipped_sets
 from quantwatch.record.reference_folder import ReferenceFolder
+from quantwatch.wiring.tools import Tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +60,9 @@ class Builder:
         folder = references_folder(settings, folder=self.folder)
         return Library(ReferenceFolder(folder), settings.references.mode, self.memory)
 
-    def _tools(self) -> wiring.Tools:
+    def _tools(self) -> Tools:
         """The accounts are the same for every configuration, so that a reload fills no budget up again."""
-        tools = wiring.Tools(self.clock, self.random, self.transport, self._heard, accounts=self.accounts)
+        tools = Tools(self.clock, self.random, self.transport, self._heard, accounts=self.accounts)
         if self.meters is None:
             return tools
         return replace(tools, spent=self.meters.probe_sent, restarted=self.meters.probe_restarted)

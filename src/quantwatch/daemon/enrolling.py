@@ -13,7 +13,8 @@ from quantwatch.flows.plan import Progress
 from quantwatch.flows.pools import BASELINE
 from quantwatch.measure.threads import one_thread
 from quantwatch.record.reference_folder import ReferenceFolder
-from quantwatch.wiring import Tools, endpoint, prober
+from quantwatch.wiring import endpoint, prober
+from quantwatch.wiring.tools import Tools
 
 
 @contextlib.asynccontextmanager

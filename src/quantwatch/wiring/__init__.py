@@ -3,33 +3,20 @@
 import contextlib
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import TypedDict
 
 import httpx
 import platformdirs
 
-from quantwatch.act.contract import Driver
-from quantwatch.act.dry_run import DryRun
-from quantwatch.act.verdict import VerdictDriver
-from quantwatch.act.webhook import WebhookDriver
-from quantwatch.clock import Clock, SystemClock
+from quantwatch.clock import SystemClock
 from quantwatch.config.limits import LimitSettings, limits_for
 from quantwatch.config.load import prompts_file
 from quantwatch.config.schedule import longest_gap
-from quantwatch.config.schema import (
-    GatewaySettings,
-    ProbeSettings,
-    ScheduleSettings,
-    ServerSettings,
-    Settings,
-    TargetSettings,
-    TaskSetSettings,
-    TlsSettings,
-)
+from quantwatch.config.schema import ProbeSettings, ScheduleSettings, Settings, TargetSettings, TaskSetSettings
 from quantwatch.config.secrets import SecretRef
+from quantwatch.config.server import ServerSettings
 from quantwatch.flow.prompt import ProbeMode, PromptSet
 from quantwatch.flow.verdict import Limit, Metric
 from quantwatch.flows.compare import Comparison
@@ -42,18 +29,13 @@ from quantwatch.flows.watched import Watched, WatchedSet, Watchlist
 from quantwatch.flows.yardstick import Yardstick
 from quantwatch.judge.confidence import critical_limits, draw_sizes, interval_level
 from quantwatch.measure.threads import one_thread
-from quantwatch.net import MEBIBYTE, Endpoint, Limits, Link
+from quantwatch.net import Endpoint, Limits, Link
 from quantwatch.probe.account import Accounts
 from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
 from quantwatch.prompts.load import load_set
-
-
-class Certificates(TypedDict):
-    """What an Endpoint needs to know of TLS."""
-
-    ca_file: str | None
-    client_certificate: tuple[str, str] | None
+from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.tools import Tools, certificates
 
 
 def cache_folder() -> Path:
@@ -83,24 +65,6 @@ def budget(probe: ProbeSettings) -> Budget:
         max_kv_usage=probe.max_kv_usage,
         patience_seconds=probe.patience,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What is injected: time, chance, the network's transport (None for the real one), and who hears of requests.
-
-    heard: hears role (`baseline` or `target`), name, seconds and what went wrong, if anything did. spent: hears role,
-    name and tokens of every probe. restarted: hears role and name of a server that restarted under one. accounts: what
-    is remembered of servers; whoever builds several configurations gives the same each time.
-    """
-
-    clock: Clock
-    random: Random
-    transport: httpx.AsyncBaseTransport | None = None
-    heard: Callable[[str, str, float, str | None], None] = lambda *_: None
-    spent: Callable[[str, str, int], None] = lambda *_: None
-    restarted: Callable[[str, str], None] = lambda *_: None
-    accounts: Accounts = field(default_factory=Accounts)
 
 
 async def prober(
@@ -162,13 +126,8 @@ def endpoint(name: str, server: ServerSettings) -> Endpoint:
         headers={
             key: value.resolve() if isinstance(value, SecretRef) else value for key, value in server.headers.items()
         },
-        **_certificates(server.tls),
+        **certificates(server.tls),
     )
-
-
-def _certificates(tls: TlsSettings) -> Certificates:
-    pair = (tls.certificate_file, tls.key_file) if tls.certificate_file and tls.key_file else None
-    return {"ca_file": tls.ca_file, "client_certificate": pair}
 
 
 def period_of(schedule: ScheduleSettings) -> float:
@@ -246,35 +205,6 @@ async def watchlist(
 def digest(settings: Settings) -> str:
     """Twelve hex digits that change with any setting; secrets are named there, never held."""
     return hashlib.sha256(settings.model_dump_json().encode()).hexdigest()[:12]
-
-
-async def driver(
-    gateway: GatewaySettings, stack: contextlib.AsyncExitStack, tools: Tools, *, isolated: Callable[[str], bool]
-) -> Driver:
-    """The gateway's driver. isolated: whether a target is out of traffic by our own record."""
-    if gateway.driver == "verdict":
-        return VerdictDriver(isolated)
-    if gateway.driver == "dry_run" or gateway.url is None:
-        return DryRun()
-    key = gateway.api_key.resolve() if gateway.api_key is not None else None
-    secret = gateway.signing_secret.resolve() if gateway.signing_secret is not None else None
-    reach = Limits(connect_seconds=gateway.timeout, total_seconds=gateway.timeout, response_bytes=MEBIBYTE)
-
-    async def link(name: str, url: str | None) -> Link | None:
-        if url is None:
-            return None
-        there = Endpoint(name=name, url=url, api_key=key, **_certificates(gateway.tls))
-        return await stack.enter_async_context(Link(there, reach, transport=tools.transport))
-
-    isolating = await link("gateway", gateway.url)
-    assert isolating is not None  # noqa: S101, the url is given; this is for the type checker
-    return WebhookDriver(
-        isolating,
-        clock=tools.clock,
-        release=await link("gateway (release)", gateway.release_url),
-        state=await link("gateway (state)", gateway.state_url),
-        signing_secret=secret,
-    )
 
 
 async def generation(

@@ -1,0 +1,69 @@
+"""Settings of a gateway -> its driver."""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+from quantwatch.act.contract import Driver
+from quantwatch.act.dry_run import DryRun
+from quantwatch.act.verdict import VerdictDriver
+from quantwatch.act.webhook import WebhookDriver
+from quantwatch.config.gateway import GatewaySettings
+from quantwatch.net import MEBIBYTE, Endpoint, Limits, Link
+from quantwatch.wiring.tools import Tools, certificates
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a driver is made from. stack: closes its connections. isolated: whether a target is out by our record."""
+
+    gateway: GatewaySettings
+    stack: contextlib.AsyncExitStack
+    tools: Tools
+    isolated: Callable[[str], bool]
+
+    async def link(self, name: str, url: str) -> Link:
+        """A connection to the gateway, by its credentials and certificates. Raises InputError for a missing secret."""
+        key = self.gateway.api_key.resolve() if self.gateway.api_key is not None else None
+        wait = self.gateway.timeout
+        reach = Limits(connect_seconds=wait, total_seconds=wait, response_bytes=MEBIBYTE)
+        there = Endpoint(name=name, url=url, api_key=key, **certificates(self.gateway.tls))
+        return await self.stack.enter_async_context(Link(there, reach, transport=self.tools.transport))
+
+
+async def driver(
+    gateway: GatewaySettings, stack: contextlib.AsyncExitStack, tools: Tools, *, isolated: Callable[[str], bool]
+) -> Driver:
+    """The gateway's driver. isolated: whether a target is out of traffic by our own record."""
+    return await MAKERS[gateway.driver](Making(gateway, stack, tools, isolated))
+
+
+async def _dry_run(_: Making) -> Driver:
+    return DryRun()
+
+
+async def _verdict(making: Making) -> Driver:
+    return VerdictDriver(making.isolated)
+
+
+async def _webhook(making: Making) -> Driver:
+    gateway = making.gateway
+
+    async def link(name: str, url: str | None) -> Link | None:
+        return None if url is None else await making.link(name, url)
+
+    return WebhookDriver(
+        await making.link("gateway", gateway.url or ""),
+        clock=making.tools.clock,
+        release=await link("gateway (release)", gateway.release_url),
+        state=await link("gateway (state)", gateway.state_url),
+        signing_secret=gateway.signing_secret.resolve() if gateway.signing_secret is not None else None,
+    )
+
+
+MAKERS: Mapping[str, Callable[[Making], Awaitable[Driver]]] = {
+    "dry_run": _dry_run,
+    "verdict": _verdict,
+    "webhook": _webhook,
+}
+"""Who makes which driver; every name that the configuration allows stands here."""
