@@ -142,7 +142,7 @@ def test_prompts_that_cannot_be_used_are_told_by_their_file(tmp_path: Path) -> N
 )
 async def test_each_driver_is_built_by_its_name(gateway: dict[str, Any], kind: type) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        built = await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+        built = await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False)
 
         assert type(built) is kind
 
@@ -151,7 +151,7 @@ async def test_a_gateway_s_secret_that_is_missing_is_told_by_its_place() -> None
     gateway = {"driver": "webhook", "url": "http://gateway/act", "signing_secret": "env:NO_SUCH_SECRET"}
     async with contextlib.AsyncExitStack() as stack:
         with pytest.raises(InputError, match="NO_SUCH_SECRET"):
-            await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+            await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False)
 
 
 async def generation(folder: Path, given: Settings, with_: Tools) -> Any:
