@@ -6,6 +6,7 @@ What real gateways make of it stands in tests/gateways.
 import asyncio
 import json
 import os
+import signal
 import stat
 import time
 from pathlib import Path
@@ -137,10 +138,11 @@ async def test_a_check_that_hangs_is_ended_with_its_children_and_tried_again(fil
 
 
 async def test_a_command_that_leaves_a_daemon_behind_is_not_waited_for(filing: Filing) -> None:
-    filing.reload = "sleep 30 & echo >> reloads"
+    filing.reload = "sleep 600 & echo $! > pid"
 
     await filing.driver().call(isolate())
 
+    os.kill(int((filing.folder / "pid").read_text()), signal.SIGKILL)  # it lives
     assert await seen(filing) == [Seen.ISOLATED, Seen.ROUTABLE]
 
 
