@@ -25,6 +25,7 @@ from support.daemons import PATIENCE, free_port
 HAS_HAPROXY = shutil.which("haproxy") is not None
 HAS_NGINX = shutil.which("nginx") is not None
 SERVED_BY = "x-served-by"
+AGAIN_SECONDS = 3.0
 
 
 class _Server(ThreadingHTTPServer):
@@ -200,6 +201,7 @@ class Haproxy:
     def ask(self, command: str) -> str:
         """What the runtime socket says."""
         with socket.socket(socket.AF_UNIX) as one:
+            one.settimeout(PATIENCE)
             one.connect(self.socket)
             one.sendall(f"{command}\n".encode())
             return b"".join(iter(lambda: one.recv(65_536), b"")).decode()
@@ -215,10 +217,20 @@ class Haproxy:
         (self.folder / "states").write_text(self.ask("show servers state"))
 
     def reload(self) -> None:
-        """Let a new worker take over, as `systemctl reload haproxy` does."""
-        before = self.worker()
-        self.process.send_signal(signal.SIGUSR2)
-        wait_until(lambda: self.worker() not in (before, None), "a new worker answered")
+        """Let a new worker take over, as `systemctl reload haproxy` does.
+
+        A master that has just started loses the signal, although its worker serves already, so it is told again.
+        """
+        before, told = self.worker(), 0.0
+
+        def taken_over() -> bool:
+            nonlocal told
+            if time.monotonic() - told > AGAIN_SECONDS:
+                self.process.send_signal(signal.SIGUSR2)
+                told = time.monotonic()
+            return self.worker() not in (before, None)
+
+        wait_until(taken_over, "a new worker answered")
 
 
 HAPROXY = """\
@@ -257,7 +269,7 @@ def haproxy(urls: Mapping[str, str], *, keeps_states: bool = False) -> Iterator[
         (folder / "haproxy.cfg").write_text(text)
         with running(["haproxy", "-W", "-f", str(folder / "haproxy.cfg")], folder) as process:
             made_here = Haproxy(folder, port, runtime_port, process)
-            wait_until(lambda: is_open(port) and made_here.worker(), (folder / "out").read_text())
+            wait_until(lambda: is_open(port) and made_here.worker(), "HAProxy was up")
             yield made_here
 
 
