@@ -1,6 +1,7 @@
 """The file driver and the real nginx, with clients that never stop asking."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +21,12 @@ from support.real_gateways import HAS_NGINX, Nginx, Traffic, nginx, small_server
 
 pytestmark = pytest.mark.skipif(not HAS_NGINX, reason="nginx is not installed")
 
-TEMPLATE = """\
-upstream llm {
-{% for target in targets %}
-  server {{ target.address }}{% if target.isolated %} down{% endif %};
-{% endfor %}
-}
-"""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gateways.md"
+RECIPE = re.search(r"```jinja\n(\{# nginx: .*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+assert RECIPE is not None
+TEMPLATE = RECIPE[1]
+"""As people copy it."""
+
 ISOLATE, RELEASE = order(target="a"), order(Action.RELEASE, target="a")
 
 
