@@ -1,7 +1,11 @@
 """The file driver and the real nginx, with clients that never stop asking."""
 
 import asyncio
+import json
+import os
 import re
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,6 +107,42 @@ async def test_a_driver_killed_before_the_reload_knows_nothing_and_a_repeated_ca
         again = await here.driver().observe(ISOLATE)
         await here.answered_by("b")
 
+    assert (seen, again) == (Seen.UNKNOWN, Seen.ISOLATED)
+    assert here.met.failures == []
+
+
+LIFE = """\
+import asyncio, json, sys
+from pathlib import Path
+from quantwatch.act.file import Commands, FileDriver
+from quantwatch.act.place import Place
+from quantwatch.act.template import Node, Template
+from support.gateway import order
+file, template, nodes, validate, reload = json.loads(sys.argv[1])
+commands = Commands(validate, reload, Path(file).parent, 30.0)
+driver = FileDriver(Place(Path(file)), Template(template, [Node(*one) for one in nodes]), commands)
+asyncio.run(driver.call(order(target="a")))
+"""
+KILLS = ["sh", "-c", "kill -9 $PPID"]
+
+
+@pytest.mark.parametrize("killed_at", ["validate", "reload"])
+async def test_a_process_killed_after_writing_leaves_what_the_next_one_ends(tmp_path: Path, killed_at: str) -> None:
+    with scene(tmp_path) as here:
+        nodes = [(one.name, one.pool, one.gateway_name, one.url) for one in here.nodes]
+        validate, reload = (KILLS, ["true"]) if killed_at == "validate" else (["true"], KILLS)
+        given = json.dumps([str(here.nginx.file), TEMPLATE, nodes, validate, reload])
+        life = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", LIFE, given, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        )
+        code = await life.wait()
+        seen = await here.driver().observe(ISOLATE)
+        await here.answered_by("a", "b")
+        await here.driver().call(ISOLATE)
+        again = await here.driver().observe(ISOLATE)
+        await here.answered_by("b")
+
+    assert code == -signal.SIGKILL
     assert (seen, again) == (Seen.UNKNOWN, Seen.ISOLATED)
     assert here.met.failures == []
 
