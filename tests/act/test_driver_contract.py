@@ -1,32 +1,60 @@
 """What every driver promises, held against each of them."""
 
-from collections.abc import AsyncIterator, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
 from quantwatch.act.contract import Driver, Seen, wished
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.haproxy import HaproxyDriver, Runtime
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.clock import SystemClock
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.errors import GatewayError, GatewayRefused
-from quantwatch.flow.decision import Action
+from quantwatch.flow.decision import Action, Order
 from quantwatch.net import Endpoint, Link
 from support.builders import QUICK
+from support.filing import Filing
 from support.gateway import Gateway, order
+from support.runtime_socket import runtime_socket
 
 
 @dataclass
 class Bench:
-    """A driver; what our own record says of its target; the gateway that it may call."""
+    """A driver; what our own record says of its target; and the gateway that it may call.
+
+    node: what that gateway calls the target. stand: lets it stand isolated or not there. calls: how often the gateway
+    was called. fail: lets it go down.
+    """
 
     driver: Driver
     record: dict[str, bool]
-    gateway: Gateway
+    stand: Callable[[bool], Awaitable[None]]
+    calls: Callable[[], int]
+    fail: Callable[[], None]
+    node: str = order().node
+
+    def order(self, action: Action = Action.ISOLATE) -> Order:
+        """An order for the target."""
+        return order(action, node=self.node)
+
+
+def over(driver: Driver, record: dict[str, bool], gateway: Gateway) -> Bench:
+    """A driver that calls the gateway of these tests, if any."""
+
+    async def stand(isolated: bool) -> None:
+        gateway.isolated[order().node] = isolated
+
+    def fail() -> None:
+        gateway.down = True
+
+    return Bench(driver, record, stand, lambda: len(gateway.calls), fail)
 
 
 @asynccontextmanager
@@ -37,18 +65,46 @@ async def webhook(*, reads: bool) -> AsyncIterator[Bench]:
         return Link(Endpoint("gateway", f"http://gateway/{path}"), QUICK, transport=gateway.transport())
 
     async with link("act") as act, link("state") as state:
-        yield Bench(WebhookDriver(act, state=state if reads else None, clock=SystemClock()), {}, gateway)
+        yield over(WebhookDriver(act, state=state if reads else None, clock=SystemClock()), {}, gateway)
 
 
 @asynccontextmanager
 async def verdict() -> AsyncIterator[Bench]:
     record: dict[str, bool] = {}
-    yield Bench(VerdictDriver(lambda target: record.get(target, False)), record, Gateway())
+    yield over(VerdictDriver(lambda target: record.get(target, False)), record, Gateway())
 
 
 @asynccontextmanager
 async def dry_run() -> AsyncIterator[Bench]:
-    yield Bench(DryRun(), {}, Gateway())
+    yield over(DryRun(), {}, Gateway())
+
+
+@asynccontextmanager
+async def haproxy() -> AsyncIterator[Bench]:
+    with tempfile.TemporaryDirectory() as folder:
+        async with runtime_socket(Path(folder), a=0) as played:
+
+            async def stand(isolated: bool) -> None:
+                played.states["llm/a"] = 8 * isolated
+
+            driver = HaproxyDriver(Runtime(str(played.path), 10.0), backend="llm")
+            yield Bench(driver, {}, stand, lambda: len(played.changes), played.path.unlink, "a")
+
+
+@asynccontextmanager
+async def file() -> AsyncIterator[Bench]:
+    with tempfile.TemporaryDirectory() as folder:
+        filing = Filing(Path(folder)).begun()
+        driver = filing.driver()
+
+        async def stand(isolated: bool) -> None:
+            await driver.call(order(Action.ISOLATE if isolated else Action.RELEASE))
+            (filing.folder / "reloads").unlink()
+
+        def fail() -> None:
+            filing.file.write_text("by hand\n")
+
+        yield Bench(driver, {}, stand, lambda: filing.reloads, fail)
 
 
 MAKERS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {
@@ -56,6 +112,8 @@ MAKERS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {
     "webhook, blind": lambda: webhook(reads=False),
     "verdict": verdict,
     "dry_run": dry_run,
+    "haproxy": haproxy,
+    "file": file,
 }
 
 
@@ -76,29 +134,30 @@ def test_every_driver_of_the_configuration_is_held_to_the_contract() -> None:
 @pytest.mark.parametrize("action", Action)
 async def test_a_driver_that_acts_answers_with_a_sentence_and_another_refuses(bench: Bench, action: Action) -> None:
     if bench.driver.abilities.acts:
-        assert await bench.driver.call(order(action))
+        assert await bench.driver.call(bench.order(action))
     else:
         with pytest.raises(GatewayRefused, match=r"set gateway\.driver"):
-            await bench.driver.call(order(action))
+            await bench.driver.call(bench.order(action))
 
 
 async def test_only_a_driver_that_calls_sends_anything_and_once(bench: Bench) -> None:
     if bench.driver.abilities.acts:
-        await bench.driver.call(order())
+        await bench.driver.call(bench.order())
 
-    assert len(bench.gateway.calls) == int(bench.driver.abilities.calls)
+    assert bench.calls() == int(bench.driver.abilities.calls)
 
 
 @pytest.mark.parametrize("action", Action)
 async def test_a_driver_that_reads_back_sees_what_was_done_and_another_knows_nothing(
     bench: Bench, action: Action
 ) -> None:
-    bench.record[order().target] = bench.gateway.isolated[order().node] = action is Action.RELEASE
-    before = await bench.driver.observe(order(action))
+    bench.record[order().target] = action is Action.RELEASE
+    await bench.stand(action is Action.RELEASE)
+    before = await bench.driver.observe(bench.order(action))
     if bench.driver.abilities.acts:
-        await bench.driver.call(order(action))
+        await bench.driver.call(bench.order(action))
     bench.record[order().target] = action is Action.ISOLATE
-    after = await bench.driver.observe(order(action))
+    after = await bench.driver.observe(bench.order(action))
 
     if bench.driver.abilities.reads_back:
         assert before is not wished(action)
@@ -110,13 +169,13 @@ async def test_a_driver_that_reads_back_sees_what_was_done_and_another_knows_not
 
 async def test_trouble_is_unknown_and_never_raised(bench: Bench) -> None:
     """Only a driver that calls can have any."""
-    bench.gateway.down = True
-    seen = await bench.driver.observe(order())
+    bench.fail()
+    seen = await bench.driver.observe(bench.order())
 
     if bench.driver.abilities.calls:
         assert seen is Seen.UNKNOWN
         with pytest.raises(GatewayError):
-            await bench.driver.call(order())
+            await bench.driver.call(bench.order())
 
 
 async def test_a_rehearsal_tells_the_whole_call() -> None:

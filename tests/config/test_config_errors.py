@@ -255,10 +255,10 @@ BLOCKS = {
         ("certificate_file and key_file go together",),
     ),
     "webhook without url": Fault(
-        SET, SET + "gateway: {driver: webhook}\n", "gateway", "gateway", ("driver webhook needs a url",)
+        SET, SET + "gateway: {driver: webhook}\n", "gateway", "gateway", ("driver webhook needs url",)
     ),
     "url without webhook": Fault(
-        SET, SET + "gateway: {url: 'http://g.test'}\n", "gateway", "gateway", ("driver dry_run calls nothing",)
+        SET, SET + "gateway: {url: 'http://g.test'}\n", "gateway", "gateway", ("url has no meaning for driver dry_run",)
     ),
     "no targets": Fault(
         GOOD[GOOD.index("targets:") : GOOD.index("pools:")], "targets: []\n", "targets", "targets", ("at least 1",)

@@ -14,9 +14,11 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 from pydantic import BaseModel
 
+from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.load import load_settings, prompts_file
 from quantwatch.config.schema import Settings, TargetSettings, settings_schema
 from quantwatch.prompts.load import shipped_sets
+from support.shipped import other_gateways
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SHIPPED_FILES = ["minimal.yaml", "full.yaml"]
@@ -106,7 +108,19 @@ def test_every_task_set_of_a_shipped_configuration_has_its_prompts(name: str) ->
 
 
 def test_the_full_configuration_mentions_every_key() -> None:
-    assert keys_of(Settings) - mentioned(Settings, content("full.yaml")) == set()
+    shown = mentioned(Settings, content("full.yaml"))
+    shown = shown.union(*(mentioned(GatewaySettings, one) for one in other_gateways()))
+    assert keys_of(Settings) - shown == set()
+
+
+@pytest.mark.parametrize("gateway", other_gateways(), ids=lambda one: one["driver"])
+def test_another_gateway_of_the_full_configuration_would_be_taken(gateway: dict[str, Any]) -> None:
+    assert GatewaySettings.model_validate(gateway).driver == gateway["driver"]
+    validate({**content("full.yaml"), "gateway": gateway})
+
+
+def test_the_full_configuration_shows_the_gateways_that_need_keys_of_their_own() -> None:
+    assert {one["driver"] for one in other_gateways()} >= {"haproxy", "file"}
 
 
 def test_the_minimal_configuration_needs_every_key_it_has() -> None:

@@ -49,6 +49,7 @@ WATCHING = {"act", "record", "expose", "flows", "wiring", "daemon"}
 OWNERS = {
     "apscheduler": ("config/schedule.py", "daemon/"),
     "httpx": ("net.py", "wiring/", "daemon/build.py", "demo/"),
+    "jinja2": ("act/template.py",),
     "jsonschema": ("measure/answer.py",),
     "matplotlib": ("toolkit/", "cli/plots.py"),
     "msgspec": ("probe/wire.py",),

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import yaml
 
+from quantwatch.clock import Clock
 from quantwatch.config.load import load_settings
 from quantwatch.config.schema import Settings
 from quantwatch.daemon.process import Daemon
@@ -204,9 +205,9 @@ def started(where: Site, *, name: str = "daemon", **environment: str) -> Iterato
 
 
 @asynccontextmanager
-async def inside(where: Site, *, notifier: Notifier | None = None) -> AsyncIterator[Daemon]:
+async def inside(where: Site, *, notifier: Notifier | None = None, clock: Clock | None = None) -> AsyncIterator[Daemon]:
     """A daemon that watches, on the test's own loop; told to end at the end."""
-    daemon = Daemon(where.file, where.settings(), cache=where.cache, notifier=notifier or Notifier({}))
+    daemon = Daemon(where.file, where.settings(), cache=where.cache, clock=clock, notifier=notifier or Notifier({}))
     running = asyncio.create_task(daemon.run())
     try:
         await until(lambda: daemon.ready.is_set() or running.done())

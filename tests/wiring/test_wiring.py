@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from quantwatch import wiring
+from quantwatch.act.contract import Seen
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.file import FileDriver
+from quantwatch.act.haproxy import HaproxyDriver
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.config.schema import ScheduleSettings, Settings
@@ -24,7 +27,9 @@ from quantwatch.wiring.drivers import driver
 from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.daemons import write_prompts
+from support.gateway import order
 from support.runs import POOL, node
+from support.runtime_socket import runtime_socket
 from support.tiny_node import Network, TinyNode
 
 LETTERS: Mapping[str, Any] = {"letters": {"prompts": "letters.yaml"}}
@@ -138,20 +143,57 @@ def test_prompts_that_cannot_be_used_are_told_by_their_file(tmp_path: Path) -> N
         ({"driver": "dry_run"}, DryRun),
         ({"driver": "verdict"}, VerdictDriver),
         ({"driver": "webhook", "url": "http://gateway/act"}, WebhookDriver),
+        ({"driver": "haproxy", "socket": "admin.sock", "backend": "llm"}, HaproxyDriver),
+        ({"driver": "haproxy", "socket": "haproxy:9999"}, HaproxyDriver),
     ],
 )
 async def test_each_driver_is_built_by_its_name(gateway: dict[str, Any], kind: type) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        built = await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+        built = await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False)
 
         assert type(built) is kind
+
+
+async def test_relative_paths_of_a_gateway_start_beside_the_configuration(tmp_path: Path) -> None:
+    async with runtime_socket(tmp_path, a=8) as played, contextlib.AsyncExitStack() as stack:
+        gateway = {"driver": "haproxy", "socket": played.path.name, "backend": "llm"}
+        built = await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False, folder=tmp_path)
+
+        assert await built.observe(order(node="a")) is Seen.ISOLATED
+
+
+async def test_a_gateway_s_file_is_written_by_template_and_commands_of_its_settings(tmp_path: Path) -> None:
+    (tmp_path / "x.j2").write_text("{% for one in targets %}{{ one.gateway_name }} {{ one.isolated }}\n{% endfor %}")
+    gateway = {"driver": "file", "path": "x", "template": "x.j2", "validate_command": ["grep", "-q", "http", "x"]}
+    gateway |= {"reload_command": ["cp", "x", "taken over"]}
+    given = settings(gateway=gateway, pools={"chat": {"mode": "enforce", "max_isolated": "50%"}})
+    async with contextlib.AsyncExitStack() as stack:
+        built = await driver(given, stack, tools(), isolated=lambda _: False, folder=tmp_path)
+        await built.call(order(target="a"))
+
+    assert type(built) is FileDriver
+    assert (tmp_path / "taken over").read_text() == "http://a True\nhttp://b False\n"
+
+
+async def test_a_gateway_s_file_that_is_not_ours_is_told_when_the_daemon_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "x.j2").write_text("{{ isolated }}")
+    (tmp_path / "x").write_text("by hand")
+    gateway = {"driver": "file", "path": "x", "template": "x.j2"}
+    async with contextlib.AsyncExitStack() as stack:
+        await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False, folder=tmp_path)
+
+    (line,) = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
+    assert line["event"] == "nothing can be isolated as things are"
+    assert "is not what quantwatch wrote" in line["reason"]
 
 
 async def test_a_gateway_s_secret_that_is_missing_is_told_by_its_place() -> None:
     gateway = {"driver": "webhook", "url": "http://gateway/act", "signing_secret": "env:NO_SUCH_SECRET"}
     async with contextlib.AsyncExitStack() as stack:
         with pytest.raises(InputError, match="NO_SUCH_SECRET"):
-            await driver(settings(gateway=gateway).gateway, stack, tools(), isolated=lambda _: False)
+            await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False)
 
 
 async def generation(folder: Path, given: Settings, with_: Tools) -> Any:

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from quantwatch.cli.output import write_json
-from quantwatch.errors import InputError
+from quantwatch.cli.output import STANDARD_OUTPUT, write_json, write_text
+from quantwatch.errors import GatewayRefused, InputError
 
 
 def check_config(
@@ -45,7 +45,12 @@ def check_config(
             }
             for one in estimated
         ],
-        "warnings": [*_unset_secrets(settings), *advice(settings), *over_budget(settings, estimated)],
+        "warnings": [
+            *_unset_secrets(settings),
+            *advice(settings),
+            *over_budget(settings, estimated),
+            *_gateway_file(settings, file),
+        ],
     }
     if json_file is None:
         _show(summary)
@@ -64,6 +69,34 @@ def _unset_secrets(settings: Any) -> list[str]:
         except InputError as exc:
             warnings.append(f"{path}: {exc}")
     return warnings
+
+
+def gateway_file(
+    file: Annotated[Path, typer.Argument(help="The YAML configuration file; its gateway.driver is file")],
+) -> None:
+    """Print the gateway's file as quantwatch would write it now, with whoever is isolated by it. Changes nothing."""
+    from quantwatch.act.file import file_driver
+    from quantwatch.config.load import load_settings
+    from quantwatch.prompts.load import shipped_sets
+
+    settings = load_settings(file, shipped=shipped_sets())
+    if settings.gateway.driver != "file":
+        raise InputError(f"gateway.driver is {settings.gateway.driver}, which writes no file")
+    try:
+        content = file_driver(settings, folder=file.parent).content()
+    except (GatewayRefused, OSError) as exc:
+        raise InputError(str(exc)) from exc
+    write_text(content, STANDARD_OUTPUT)
+
+
+def _gateway_file(settings: Any, file: Path) -> list[str]:
+    """What stands in the way of writing the gateway's file here and now; it may be on another machine."""
+    from quantwatch.act.file import file_driver
+
+    if settings.gateway.driver != "file":
+        return []
+    objection = file_driver(settings, folder=file.parent).objection()
+    return [] if objection is None else [f"gateway.path: {objection}"]
 
 
 def _show(summary: dict[str, Any]) -> None:

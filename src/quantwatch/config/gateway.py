@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from quantwatch.config.haproxy import NAME
 from quantwatch.config.secrets import Secret
 from quantwatch.config.server import TlsSettings, Url, written
 from quantwatch.config.strict import Strict
@@ -57,18 +58,28 @@ class GatewaySettings(Strict):
     socket: str | None = Field(
         None,
         min_length=1,
-        description="haproxy: its runtime socket with level admin, a path or HOST:PORT",
+        description="haproxy: its runtime socket with level admin, a path (a relative one starts beside this file) or "
+        "HOST:PORT",
     )
     backend: str | None = Field(
-        None, min_length=1, description="haproxy: the backend; a gateway_name BACKEND/SERVER goes before it"
+        None,
+        pattern=rf"^{NAME.pattern}$",
+        description="haproxy: the backend of servers that name none; a gateway_name is SERVER or BACKEND/SERVER, or "
+        "several with commas between",
     )
     leave: Leave = Field(Leave.DRAIN, description="haproxy: the state that takes a server out")
-    path: str | None = Field(None, min_length=1, description="file: what is written, whole, at every change")
+    path: str | None = Field(
+        None,
+        min_length=1,
+        description="file: what is written, whole, at every change; a relative path starts beside this file",
+    )
     template: str | None = Field(
         None, min_length=1, description="file: what it is made from, a Jinja2 template beside this file"
     )
     validate_command: Command = Field(
-        [], description="file: run after writing; when it fails, the old file is put back and nothing is reloaded"
+        [],
+        description="file: run after writing, beside this file, as words without a shell; when it fails, the old file "
+        "is put back and nothing is reloaded",
     )
     reload_command: Command = Field([], description="file: run after that; makes the gateway read the file")
     timeout: PositiveDuration = written("10s", "Longest wait for the answer to one call")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from quantwatch.config.haproxy import servers_of
 from quantwatch.config.problems import known_names, validated
 from quantwatch.config.schema import ListenSettings, Settings
 from quantwatch.config.source import Path_, Source, dotted, read_yaml
@@ -61,6 +62,7 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
 
     yield from _targets(settings, problem)
     yield from _pools(settings, problem)
+    yield from _gateway(settings, folder, problem)
     for name, task_set in settings.task_sets.items():
         if task_set.prompts is None and name not in shipped:
             message = f"no shipped task set {name}; {known_names(name, list(shipped))}; or name a file under prompts"
@@ -105,3 +107,32 @@ def _pools(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
             yield problem(
                 ("pools", name), "a pool of one that may act needs a fallback, or it can never isolate its node"
             )
+
+
+def _gateway(settings: Settings, folder: Path, problem: MakeProblem) -> Iterator[Problem]:
+    gateway = settings.gateway
+    if gateway.driver == "haproxy":
+        yield from _haproxy(settings, problem)
+    if gateway.template is not None and not (folder / gateway.template).is_file():
+        yield problem(("gateway", "template"), f"no such template: {folder / gateway.template}")
+
+
+def _haproxy(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
+    """Every target that may be acted upon has servers of its own at the gateway."""
+    taken: dict[str, int] = {}
+    for i, target in enumerate(settings.targets):
+        path = ("targets", i, "gateway_name")
+        pool = settings.pools.get(target.pool)
+        if target.gateway_name is None:
+            if pool is not None and pool.mode in ACTING:
+                yield problem(("targets", i), "driver haproxy needs a gateway_name: its SERVER or BACKEND/SERVER there")
+            continue
+        try:
+            servers = servers_of(target.gateway_name, settings.gateway.backend)
+        except ValueError as exc:
+            yield problem(path, str(exc))
+            continue
+        for server in servers:
+            if server in taken:
+                yield problem(path, f"{server} belongs to targets[{taken[server]}] already")
+            taken.setdefault(server, i)

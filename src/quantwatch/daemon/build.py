@@ -54,6 +54,7 @@ class Builder:
             cache=self.cache,
             isolated=self.isolated,
             library=self._library(settings),
+            folder=self.folder,
         )
 
     def _library(self, settings: Settings) -> Library:

@@ -216,15 +216,17 @@ async def generation(
     cache: Path,
     isolated: Callable[[str], bool],
     library: Library | None = None,
+    folder: Path = Path(),
 ) -> Generation:
     """Build everything that a configuration needs. Raises InputError; nothing stays open then.
 
-    library: the baseline's enrolled answers; without one the live baseline is always asked.
+    library: the baseline's enrolled answers; without one the live baseline is always asked. folder: where the
+    configuration file is.
     """
     one_thread()
     async with contextlib.AsyncExitStack() as stack:
         watched = await watchlist(settings, prompts, stack, tools)
-        gateway = await driver(settings.gateway, stack, tools, isolated=isolated)
+        gateway = await driver(settings, stack, tools, isolated=isolated, folder=folder)
         turn = Turn(
             baseline=watched.baseline,
             yardstick=yardstick,

@@ -2,25 +2,42 @@
 
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from quantwatch.act.contract import Driver
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.file import file_driver
+from quantwatch.act.haproxy import HaproxyDriver, Runtime
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.config.gateway import GatewaySettings
+from quantwatch.config.haproxy import address_of
+from quantwatch.config.schema import Settings
+from quantwatch.log import logger
 from quantwatch.net import MEBIBYTE, Endpoint, Limits, Link
 from quantwatch.wiring.tools import Tools, certificates
+
+log = logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What a driver is made from. stack: closes its connections. isolated: whether a target is out by our record."""
+    """What a driver is made from. stack: closes its connections. isolated: whether a target is out by our record.
 
-    gateway: GatewaySettings
+    folder: where the configuration file is.
+    """
+
+    settings: Settings
     stack: contextlib.AsyncExitStack
     tools: Tools
     isolated: Callable[[str], bool]
+    folder: Path = field(default_factory=Path)
+
+    @property
+    def gateway(self) -> GatewaySettings:
+        """The gateway's settings."""
+        return self.settings.gateway
 
     async def link(self, name: str, url: str) -> Link:
         """A connection to the gateway, by its credentials and certificates. Raises InputError for a missing secret."""
@@ -32,10 +49,18 @@ class Making:
 
 
 async def driver(
-    gateway: GatewaySettings, stack: contextlib.AsyncExitStack, tools: Tools, *, isolated: Callable[[str], bool]
+    settings: Settings,
+    stack: contextlib.AsyncExitStack,
+    tools: Tools,
+    *,
+    isolated: Callable[[str], bool],
+    folder: Path = Path(),
 ) -> Driver:
-    """The gateway's driver. isolated: whether a target is out of traffic by our own record."""
-    return await MAKERS[gateway.driver](Making(gateway, stack, tools, isolated))
+    """The gateway's driver. isolated: whether a target is out of traffic by our own record.
+
+    folder: where the configuration file is. Raises InputError for what it cannot be made from.
+    """
+    return await MAKERS[settings.gateway.driver](Making(settings, stack, tools, isolated, folder))
 
 
 async def _dry_run(_: Making) -> Driver:
@@ -61,9 +86,25 @@ async def _webhook(making: Making) -> Driver:
     )
 
 
+async def _haproxy(making: Making) -> Driver:
+    gateway = making.gateway
+    given = gateway.socket or ""
+    socket = given if address_of(given) else str(making.folder / given)
+    return HaproxyDriver(Runtime(socket, gateway.timeout), backend=gateway.backend, leave=gateway.leave)
+
+
+async def _file(making: Making) -> Driver:
+    made = file_driver(making.settings, folder=making.folder)
+    if (objection := made.objection()) is not None:
+        log.warning("nothing can be isolated as things are", reason=objection)
+    return made
+
+
 MAKERS: Mapping[str, Callable[[Making], Awaitable[Driver]]] = {
     "dry_run": _dry_run,
     "verdict": _verdict,
     "webhook": _webhook,
+    "haproxy": _haproxy,
+    "file": _file,
 }
 """Who makes which driver; every name that the configuration allows stands here."""

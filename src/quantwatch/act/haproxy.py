@@ -1,0 +1,180 @@
+"""HAProxy by its runtime socket: `set server` takes a server out and back, `show servers state` tells how it stands.
+
+One command is one connection, as the socket has it without a prompt. Nothing here outlives a reload of HAProxy; the
+looks between the runs find that.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from quantwatch.act.contract import Abilities, Seen, Unanswered
+from quantwatch.config.gateway import Leave
+from quantwatch.config.haproxy import address_of, servers_of
+from quantwatch.errors import GatewayRefused
+from quantwatch.flow.decision import Action, Order
+
+LONGEST_REPLY = 4 * 2**20
+"""Bytes; the state of a server is a line of about 200."""
+
+MAINT, DRAIN = 1, 8
+"""Bits of srv_admin_state that `set server` sets; the others come from health, DNS and tracked servers."""
+
+LEFT = {Leave.DRAIN: MAINT | DRAIN, Leave.MAINT: MAINT}
+"""Which of them take a server out: in drain, sticky clients still reach it."""
+
+STATE_FORMAT = "1"
+COLUMNS = ("be_name", "srv_name", "srv_admin_state")
+
+ADVICE = {
+    "No such server": "Look at the target's gateway_name",
+    "No such backend": "Look at gateway.backend and the target's gateway_name",
+    "Can't find backend": "Look at gateway.backend and the target's gateway_name",
+    "Permission denied": "Give the line `stats socket` of HAProxy `level admin`",
+    "Unknown command": "gateway.socket is no runtime socket of a worker; a master's is another one",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """The runtime socket. socket: a path, or HOST:PORT. timeout: seconds for one command, connection included."""
+
+    socket: str
+    timeout: float
+
+    async def ask(self, command: str) -> str:
+        """Send one command and give the whole reply. Raises Unanswered."""
+        sent = False
+        try:
+            async with asyncio.timeout(self.timeout):
+                reader, writer = await self._connected()
+                try:
+                    sent = True
+                    writer.write(f"{command}\n".encode("ascii"))
+                    await writer.drain()
+                    return _text(await _all_of(reader))
+                finally:
+                    writer.close()
+        except TimeoutError as exc:
+            raise Unanswered(f"haproxy: no complete answer within {self.timeout:g} s", arrived=sent) from exc
+        except (OSError, ValueError) as exc:
+            said = "broke off" if sent else "cannot connect to"
+            raise Unanswered(f"haproxy: {said} {self.socket}: {exc}", arrived=sent) from exc
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        address = address_of(self.socket)
+        if address is None:
+            return await asyncio.open_unix_connection(self.socket)
+        return await asyncio.open_connection(*address)
+
+
+async def _all_of(reader: asyncio.StreamReader) -> bytes:
+    """Everything until the other side closes. Raises ValueError when that is too much."""
+    whole = bytearray()
+    while chunk := await reader.read(65_536):
+        whole += chunk
+        if len(whole) > LONGEST_REPLY:
+            raise ValueError(f"the reply is longer than {LONGEST_REPLY} bytes")
+    return bytes(whole)
+
+
+def _text(reply: bytes) -> str:
+    """A reply without the empty line that ends each. Raises ValueError for one that was cut short."""
+    if not reply.endswith(b"\n"):
+        raise ValueError("the reply is cut short")
+    return reply.decode("utf-8", "replace").strip()
+
+
+class HaproxyDriver:
+    """One HAProxy. backend: of servers that name none. leave: the state that takes a server out."""
+
+    name = "haproxy"
+    abilities = Abilities(reads_back=True, proven=True, calls=True)
+
+    def __init__(self, runtime: Runtime, *, backend: str | None = None, leave: Leave = Leave.DRAIN) -> None:
+        self._runtime = runtime
+        self._backend = backend
+        self._leave = leave
+
+    async def call(self, order: Order) -> str:
+        """Set every server of the node. Raises Unanswered or GatewayRefused, the latter before anything is changed."""
+        servers = self._servers(order)
+        state = self._leave.value if order.action is Action.ISOLATE else "ready"
+        if len(servers) > 1:
+            await self._know(servers)
+        for i, server in enumerate(servers):
+            await self._set(server, state, half_done=i > 0)
+        return f"haproxy set {' and '.join(servers)} to {state}"
+
+    async def observe(self, order: Order) -> Seen:
+        """As wished where every server of the node is; what is half done is the opposite. UNKNOWN on any trouble."""
+        try:
+            bits = await self._states(self._servers(order))
+        except (GatewayRefused, Unanswered):
+            return Seen.UNKNOWN
+        if order.action is Action.ISOLATE:
+            return Seen.ISOLATED if all(one & LEFT[self._leave] for one in bits) else Seen.ROUTABLE
+        return Seen.ISOLATED if any(one & (MAINT | DRAIN) for one in bits) else Seen.ROUTABLE
+
+    def _servers(self, order: Order) -> tuple[str, ...]:
+        try:
+            return servers_of(order.node, self._backend)
+        except ValueError as exc:
+            raise GatewayRefused(f"{exc}. Look at the target's gateway_name") from None
+
+    async def _know(self, servers: tuple[str, ...]) -> None:
+        """See that all of them exist before the first is changed."""
+        try:
+            await self._states(servers)
+        except Unanswered as exc:
+            raise Unanswered(str(exc), arrived=False) from exc
+
+    async def _set(self, server: str, state: str, *, half_done: bool) -> None:
+        """Set one server. half_done: others of the node are set already, so no refusal can say that nothing changed."""
+        try:
+            said = await self._runtime.ask(f"set server {server} state {state}")
+        except Unanswered as exc:
+            raise Unanswered(str(exc), arrived=exc.arrived or half_done) from exc
+        if said and half_done:
+            raise Unanswered(f"{_refusal(said, server)}; other servers of this node are set to {state} already")
+        if said:
+            raise GatewayRefused(_refusal(said, server))
+
+    async def _states(self, servers: tuple[str, ...]) -> list[int]:
+        """The admin state of each. Raises Unanswered or GatewayRefused."""
+        found: dict[str, int] = {}
+        for backend in dict.fromkeys(one.partition("/")[0] for one in servers):
+            said = await self._runtime.ask(f"show servers state {backend}")
+            if not said.startswith(f"{STATE_FORMAT}\n"):
+                raise GatewayRefused(_refusal(said, backend))
+            found |= states(said)
+        missing = [one for one in servers if one not in found]
+        if missing:
+            raise GatewayRefused(_refusal("No such server", missing[0]))
+        return [found[one] for one in servers]
+
+
+def states(reply: str) -> dict[str, int]:
+    """The admin state of every `BACKEND/SERVER` in a reply of `show servers state`; lines that are odd are left out."""
+    _, _, rest = reply.partition("\n")
+    head, *lines = rest.splitlines() or [""]
+    columns = head.removeprefix("#").split()
+    if not set(COLUMNS) <= set(columns):
+        return {}
+    backend, server, state = (columns.index(one) for one in COLUMNS)
+    rows = [line.split() for line in lines]
+    # a row that does not fit the head would be read in the wrong column
+    return {f"{row[backend]}/{row[server]}": int(row[state]) for row in rows if _fits(row, len(columns), state)}
+
+
+def _fits(row: list[str], columns: int, state: int) -> bool:
+    return len(row) == columns and row[state].isascii() and row[state].isdecimal()
+
+
+def _refusal(said: str, name: str) -> str:
+    cure = next((advice for start, advice in ADVICE.items() if said.startswith(start)), "Look at its log")
+    return f"haproxy says of {name}: {_line(said) or 'nothing'}. {cure}"
+
+
+def _line(said: str) -> str:
+    """The first line, short enough for a message."""
+    return said.partition("\n")[0][:200].rstrip(". ")
