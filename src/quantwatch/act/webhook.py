@@ -25,6 +25,11 @@ ADVICE = {
 }
 
 
+def able(*, reads_back: bool) -> Abilities:
+    """What a webhook can do; it was only tested against stand-ins, since every receiver is another program."""
+    return Abilities(reads_back=reads_back, proven=False, calls=True)
+
+
 class WebhookDriver:
     """One gateway. Each address has its own Link; release: where releases go when that is another one.
 
@@ -43,7 +48,7 @@ class WebhookDriver:
         state: Link | None = None,
         signing_secret: str | None = None,
     ) -> None:
-        self.abilities = Abilities(reads_back=state is not None, proven=False, calls=True)
+        self.abilities = able(reads_back=state is not None)
         self._links = {Action.ISOLATE: link, Action.RELEASE: release or link}
         self._state = state
         self._clock = clock
