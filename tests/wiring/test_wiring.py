@@ -10,6 +10,7 @@ import pytest
 
 from quantwatch import wiring
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.known import abilities_of
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.config.schema import ScheduleSettings, Settings
@@ -20,7 +21,7 @@ from quantwatch.flow.verdict import Limit, Metric
 from quantwatch.flows.pools import pools_of
 from quantwatch.flows.shelf import LookingShelf
 from quantwatch.flows.yardstick import Yardstick
-from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.drivers import MAKERS, driver
 from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.daemons import write_prompts
@@ -211,3 +212,7 @@ class Closing(Network):
 
     async def aclose(self) -> None:
         self.closed += 1
+
+
+def test_what_a_driver_can_do_is_known_without_making_it() -> None:
+    assert [name for name in MAKERS if abilities_of(name, state_url=True) is None] == []
