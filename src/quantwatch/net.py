@@ -136,6 +136,21 @@ class Link:
         """GET exactly the endpoint's URL, once, the query added to its own. Raises a ProbeError without a reply."""
         return await self._once("GET", self.endpoint.url, query=query)
 
+    async def order(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+    ) -> Answer:
+        """Send a request to a path under the server's root, once. query: parameters. body: sent as JSON.
+
+        Raises a ProbeError when no complete reply came; after any but NodeUnreachable it may have been carried out.
+        """
+        request = {} if body is None else {"json": body}
+        return await self._once(method, self.url + path, query=query, **request)
+
     async def delete(self, path: str) -> Answer:
         """DELETE a path under the server's root. Raises a ProbeError when no complete reply came."""
         return await self._ask("DELETE", path)

@@ -9,10 +9,13 @@ from typing import get_args
 
 import pytest
 
-from quantwatch.act.contract import Driver, Seen, wished
+from quantwatch.act.contract import Driver, MemoryNotes, Seen, wished
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.haproxy import HaproxyDriver, Runtime
+from quantwatch.act.router import Router
+from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.verdict import VerdictDriver
+from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.clock import SystemClock
 from quantwatch.config.gateway import GatewaySettings
@@ -20,6 +23,7 @@ from quantwatch.errors import GatewayError, GatewayRefused
 from quantwatch.flow.decision import Action, Order
 from quantwatch.net import Endpoint, Link
 from support.builders import QUICK
+from support.fake_router import FakeRouter
 from support.filing import Filing
 from support.gateway import Gateway, order
 from support.runtime_socket import runtime_socket
@@ -75,6 +79,13 @@ async def verdict() -> AsyncIterator[Bench]:
 
 
 @asynccontextmanager
+async def router(kind: type[Router]) -> AsyncIterator[Bench]:
+    fake = FakeRouter(order().node)
+    async with Link(Endpoint("router", "http://router"), QUICK, transport=fake.transport()) as link:
+        yield over(kind(link, clock=SystemClock(), notes=MemoryNotes()), {}, fake.gateway)
+
+
+@asynccontextmanager
 async def dry_run() -> AsyncIterator[Bench]:
     yield over(DryRun(), {}, Gateway())
 
@@ -114,6 +125,8 @@ MAKERS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {
     "dry_run": dry_run,
     "haproxy": haproxy,
     "file": file,
+    "vllm_router": lambda: router(VllmRouter),
+    "sglang_router": lambda: router(SglangRouter),
 }
 
 

@@ -14,9 +14,10 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 from starlette.responses import Response
 
+from quantwatch.act.answers import seconds_of
 from quantwatch.act.contract import Seen, Unanswered
 from quantwatch.act.payload import encoded
-from quantwatch.act.webhook import WebhookDriver, seconds_of, signer
+from quantwatch.act.webhook import WebhookDriver, signer
 from quantwatch.clock import SystemClock
 from quantwatch.errors import GatewayError, GatewayRefused, InputError
 from quantwatch.flow.decision import Action

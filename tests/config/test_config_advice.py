@@ -42,3 +42,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 @pytest.mark.parametrize(("pool", "gateway", "keys"), CASES.values(), ids=CASES.keys())
 def test_advice_names_the_keys(pool: dict[str, Any], gateway: dict[str, Any], keys: list[str]) -> None:
     assert [line.partition(":")[0] for line in advice(settings(pool, gateway))] == keys
+
+
+@pytest.mark.parametrize("driver", ["vllm_router", "sglang_router"])
+@pytest.mark.parametrize(("url", "advised"), [("http://a.test", 0), ("http://a.test/", 1), ("http://a.test/v1", 1)])
+def test_a_name_that_no_router_lists_so_is_advised_against(driver: str, url: str, advised: int) -> None:
+    one = settings({}, {"driver": driver, "url": "http://router.test"})
+    target = one.targets[0].model_copy(update={"url": url})
+    given = one.model_copy(update={"targets": [target]})
+    named = given.model_copy(update={"targets": [target.model_copy(update={"gateway_name": "http://a.test"})]})
+
+    assert [line.partition(":")[0] for line in advice(given)] == ["targets[a].gateway_name"] * advised
+    assert advice(named) == []

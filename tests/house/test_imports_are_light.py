@@ -35,6 +35,8 @@ COMMANDS: list[list[str] | None] = [
     ["run", "--help"],
     ["serve", "--help"],
     ["inspect", "--help"],
+    ["gateway", "test", "--help"],
+    ["drill", "--help"],
     ["status", "--help"],
     ["history", "--help"],
     ["show", "--help"],

@@ -251,3 +251,39 @@ async def test_tries_are_not_logged_one_by_one(caplog: pytest.LogCaptureFixture)
             await node.get("/")
 
     assert caplog.records == []
+
+
+async def test_an_order_goes_out_once_with_its_parameters_and_its_json() -> None:
+    seen = []
+
+    def log(request: httpx.Request) -> httpx.Response:
+        seen.append((request.method, str(request.url), request.content))
+        return httpx.Response(202, request=request)
+
+    async with Link(Endpoint("router", "http://router/base/v1/"), QUICK, transport=doing(log)) as router:
+        answers = [
+            await router.order("POST", "/remove_worker", query={"url": "http://a b:1/?x=&y"}),
+            await router.order("POST", "/workers", body={"url": "http://a:1"}),
+            await router.order("DELETE", "/workers/7"),
+        ]
+
+    assert [one.status for one in answers] == [202] * 3
+    assert seen == [
+        ("POST", "http://router/base/remove_worker?url=http%3A%2F%2Fa+b%3A1%2F%3Fx%3D%26y", b""),
+        ("POST", "http://router/base/workers", b'{"url":"http://a:1"}'),
+        ("DELETE", "http://router/base/workers/7", b""),
+    ]
+
+
+async def test_an_order_is_not_tried_again_by_the_network() -> None:
+    tries = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        tries.append(request.method)
+        raise httpx.ConnectError("refused", request=request)
+
+    async with link(doing(refuse)) as node:
+        with pytest.raises(NodeUnreachable):
+            await node.order("DELETE", "/x")
+
+    assert tries == ["DELETE"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from quantwatch.clock import SystemClock
 from quantwatch.errors import StoreError
 from quantwatch.flow.decision import Action, Decision, Outcome, Result
 from quantwatch.flow.distribution import Distribution
@@ -410,3 +411,14 @@ def test_a_closed_store_says_so(tmp_path: Path) -> None:
     store.close()
     with pytest.raises(StoreError, match="is closed"):
         store.ping()
+
+
+def test_a_note_is_kept_until_another_takes_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with Store.open(path, clock=SystemClock()) as store:
+        assert store.note("router http://a") is None
+        store.keep_note("router http://a", "one")
+        store.keep_note("router http://a", "two")
+        store.keep_note("schema", "no key of the store's own")
+    with Store.open(path, clock=SystemClock()) as store:
+        assert (store.note("router http://a"), store.note("router http://b")) == ("two", None)

@@ -114,6 +114,7 @@ class TinyNode:
         routes = [
             Route("/v1/models", self._guarded(self._models)),
             Route("/version", self._guarded(self._version)),
+            Route("/health", self._guarded(self._health)),
             Route("/metrics", self._guarded(self._metrics)),
             Route("/tokenize", self._guarded(self._tokenize), methods=["POST"]),
             Route("/v1/completions", self._guarded(self._completions), methods=["POST"]),
@@ -142,6 +143,9 @@ class TinyNode:
 
     async def _version(self, _: Request) -> Response:
         return _json({"version": self.version})
+
+    async def _health(self, _: Request) -> Response:
+        return Response()
 
     async def _metrics(self, _: Request) -> Response:
         others = "".join(f'vllm:num_requests_waiting{{engine="{rank}"}} 0.0\n' for rank in range(1, self.engines))

@@ -14,6 +14,8 @@ COMMANDS = (
     "calibrate",
     "compare",
     "config",
+    "gateway",
+    "gateway_guard",
     "history",
     "inspect",
     "output",

@@ -13,6 +13,7 @@ from quantwatch.act.contract import Seen
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.file import FileDriver
 from quantwatch.act.haproxy import HaproxyDriver
+from quantwatch.act.known import abilities_of
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.config.schema import ScheduleSettings, Settings
@@ -23,7 +24,7 @@ from quantwatch.flow.verdict import Limit, Metric
 from quantwatch.flows.pools import pools_of
 from quantwatch.flows.shelf import LookingShelf
 from quantwatch.flows.yardstick import Yardstick
-from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.drivers import MAKERS, driver
 from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.daemons import write_prompts
@@ -253,3 +254,7 @@ class Closing(Network):
 
     async def aclose(self) -> None:
         self.closed += 1
+
+
+def test_what_a_driver_can_do_is_known_without_making_it() -> None:
+    assert [name for name in MAKERS if abilities_of(name, state_url=True) is None] == []

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from quantwatch.errors import GatewayUnavailable
 from quantwatch.flow.decision import Action, Order, Outcome
@@ -65,6 +65,51 @@ class Driver(Protocol):
     async def observe(self, order: Order) -> Seen:
         """How the order's node stands at the gateway now; UNKNOWN on any trouble. Never raises."""
         ...
+
+
+@runtime_checkable
+class Lists(Protocol):
+    """A driver whose gateway tells everyone that it sends traffic to; it never takes the last of them out."""
+
+    async def names(self) -> tuple[str, ...]:
+        """Every name on the gateway's own list, sorted. Raises GatewayError when it cannot be read."""
+        ...
+
+
+@runtime_checkable
+class ByHand(Protocol):
+    """A driver whose orders a person can carry out with one line in a shell."""
+
+    async def by_hand(self, order: Order) -> str:
+        """That line; a secret stands in it as `...`."""
+        ...
+
+
+class Notes(Protocol):
+    """What a driver has to remember of a node, over all process lives."""
+
+    async def keep(self, key: str, text: str) -> None:
+        """Write a text down, in place of the last one; durable on return. Raises StoreError."""
+        ...
+
+    async def kept(self, key: str) -> str | None:
+        """The text of a key, None without one. Raises StoreError."""
+        ...
+
+
+class MemoryNotes:
+    """Notes for one process life, where there is no store or none may be written."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    async def keep(self, key: str, text: str) -> None:
+        """Remember a text."""
+        self._texts[key] = text
+
+    async def kept(self, key: str) -> str | None:
+        """The text of a key, None without one."""
+        return self._texts.get(key)
 
 
 class Ledger(Protocol):

@@ -5,24 +5,17 @@ Calls follow Standard Webhooks: webhook-id is the decision's id on every try, so
 
 import base64
 import binascii
-import email.utils
 import json
-import ssl
-from datetime import datetime
 
 from standardwebhooks import Webhook
 
-from quantwatch.act.contract import Abilities, Seen, Unanswered
+from quantwatch.act.answers import no, no_reply
+from quantwatch.act.contract import Abilities, Seen
 from quantwatch.act.payload import encoded
 from quantwatch.clock import Clock
-from quantwatch.errors import GatewayRefused, InputError, Misconfigured, NodeUnreachable, ProbeError
+from quantwatch.errors import InputError, ProbeError
 from quantwatch.flow.decision import Action, Order
 from quantwatch.net import Answer, Link
-
-PUT_OFF = frozenset({425, 429})
-"""Statuses by which a gateway says that it has not looked at the order yet."""
-
-COME_AGAIN = PUT_OFF | {408}
 
 ADVICE = {
     401: "Look at gateway.api_key and gateway.signing_secret",
@@ -30,6 +23,11 @@ ADVICE = {
     404: "Look at gateway.url and the target's gateway_name",
     405: "It takes no POST; look at gateway.url",
 }
+
+
+def able(*, reads_back: bool) -> Abilities:
+    """What a webhook can do; it was only tested against stand-ins, since every receiver is another program."""
+    return Abilities(reads_back=reads_back, proven=False, calls=True)
 
 
 class WebhookDriver:
@@ -50,7 +48,7 @@ class WebhookDriver:
         state: Link | None = None,
         signing_secret: str | None = None,
     ) -> None:
-        self.abilities = Abilities(reads_back=state is not None, proven=False, calls=True)
+        self.abilities = able(reads_back=state is not None)
         self._links = {Action.ISOLATE: link, Action.RELEASE: release or link}
         self._state = state
         self._clock = clock
@@ -64,9 +62,9 @@ class WebhookDriver:
         try:
             answer = await link.send(body, self._headers(order, body))
         except ProbeError as exc:
-            raise self._no_reply(link, exc) from exc
+            raise no_reply(link.name, exc, secrets=self._secrets) from exc
         if not 200 <= answer.status < 300:
-            raise self._no(link, answer)
+            raise no(link.name, answer, now=self._clock.now(), advice=ADVICE)
         return f"{link.name} answered {answer.status}"
 
     async def observe(self, order: Order) -> Seen:
@@ -90,28 +88,6 @@ class WebhookDriver:
             headers["webhook-signature"] = self._signer.sign(order.decision, now, body.decode("ascii"))
         return headers
 
-    def _no_reply(self, link: Link, exc: ProbeError) -> Unanswered | GatewayRefused:
-        """No complete reply: either the order may be sent again, or a person has to mend the way to the gateway."""
-        said = self._told(f"{link.name}: {exc.reason}")
-        if isinstance(exc, Misconfigured):
-            return GatewayRefused(f"{said}. {exc.advice or 'Look at the gateway settings'}")
-        if _tls_fault(exc):
-            return GatewayRefused(f"{said}. Look at gateway.tls and the gateway's certificate")
-        return Unanswered(said, arrived=not isinstance(exc, NodeUnreachable))
-
-    def _no(self, link: Link, answer: Answer) -> Unanswered | GatewayRefused:
-        said = f"{link.name} answered {answer.status}"
-        if answer.status in COME_AGAIN or answer.status >= 500:
-            wait = seconds_of(answer.retry_after, self._clock.now())
-            return Unanswered(said, arrived=answer.status not in PUT_OFF, retry_after=wait)
-        return GatewayRefused(f"{said}. {ADVICE.get(answer.status, 'Look at its log')}")
-
-    def _told(self, text: str) -> str:
-        """A text for messages; a gateway can repeat our secrets, in the address of a redirect for one."""
-        for secret in self._secrets:
-            text = text.replace(secret, "...")
-        return text
-
 
 def signer(secret: str) -> Webhook:
     """What signs: `whsec_` and base64 as the standard has it, any other text by its own bytes.
@@ -132,19 +108,6 @@ def signer(secret: str) -> Webhook:
     return Webhook(key)
 
 
-def seconds_of(retry_after: str | None, now: datetime) -> float | None:
-    """Seconds that a Retry-After header asks for, given as a number or as a date; None when it cannot be read."""
-    if retry_after is None:
-        return None
-    text = retry_after.strip()
-    try:
-        if text.isdecimal():
-            return float(text)
-        return max(0.0, (email.utils.parsedate_to_datetime(text) - now).total_seconds())
-    except (ValueError, TypeError, OverflowError):
-        return None
-
-
 def _seen(answer: Answer) -> Seen:
     if answer.status != 200:
         return Seen.UNKNOWN
@@ -156,12 +119,3 @@ def _seen(answer: Answer) -> Seen:
     if not isinstance(isolated, bool):
         return Seen.UNKNOWN
     return Seen.ISOLATED if isolated else Seen.ROUTABLE
-
-
-def _tls_fault(exc: BaseException | None) -> bool:
-    """Whether certificates or protocol are at fault; a handshake that merely broke off may succeed next time."""
-    while exc is not None:
-        if isinstance(exc, ssl.SSLError):
-            return not isinstance(exc, ssl.SSLEOFError | ssl.SSLZeroReturnError | ssl.SSLSyscallError)
-        exc = exc.__cause__ or exc.__context__
-    return False

@@ -45,6 +45,7 @@ def check_config(
             }
             for one in estimated
         ],
+        "gateway": _gateway(settings),
         "warnings": [
             *_unset_secrets(settings),
             *advice(settings),
@@ -56,6 +57,18 @@ def check_config(
         _show(summary)
     else:
         write_json(summary, json_file)
+
+
+def _gateway(settings: Any) -> dict[str, Any]:
+    """The driver, and what it can do as far as that is known without asking the gateway."""
+    from quantwatch.act.known import abilities_of, said
+
+    name = settings.gateway.driver
+    can = abilities_of(name, state_url=settings.gateway.state_url is not None)
+    if can is None:
+        return {"driver": name}
+    told = {"reads_back": can.reads_back, "proven": can.proven, "acts": can.acts}
+    return {"driver": name, **told, "said": said(can)}
 
 
 def _unset_secrets(settings: Any) -> list[str]:
@@ -109,6 +122,9 @@ def _show(summary: dict[str, Any]) -> None:
         tokens = (f"{one['tokens_a_run']:,}", f"{one['tokens_a_day']:,}")
         table.add_row(one["name"], f"{one['draw']} of {one['prompts']}", one["mode"], f"{one['runs_a_day']:g}", *tokens)
     console.print(table)
+    gateway = summary["gateway"]
+    if "said" in gateway:
+        console.print(f"gateway: driver {gateway['driver']}: {gateway['said']}", markup=False, soft_wrap=True)
     for warning in summary["warnings"]:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
     targets, tokens = len(summary["targets"]), summary["tokens_a_day_and_node"]

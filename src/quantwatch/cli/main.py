@@ -16,6 +16,7 @@ from quantwatch.cli import (
     daemon,
     demo,
     enroll,
+    gateway,
     handshake,
     history,
     inspect,
@@ -54,10 +55,12 @@ app.command("accept-baseline")(admin.accept_baseline)
 app.command("history")(history.history)
 app.command("show")(history.show)
 app.command("diff")(history.diff)
+app.command("drill")(gateway.drill)
 app.command("check-config")(config.check_config)
 app.command("gateway-file")(config.gateway_file)
 app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
+app.add_typer(gateway.app, name="gateway")
 app.add_typer(rollout.app, name="rollout")
 app.add_typer(references.app, name="references")
 app.add_typer(store.app, name="store")

@@ -5,6 +5,9 @@ from collections.abc import Iterator
 from quantwatch.config.schema import Settings
 from quantwatch.flow.decision import PoolMode
 
+ROUTERS = ("vllm_router", "sglang_router")
+"""Gateways that know a node by its URL, letter for letter."""
+
 
 def advice(settings: Settings) -> list[str]:
     """One sentence for everything that is allowed and probably not meant; starts with the key."""
@@ -23,9 +26,18 @@ def _modes(settings: Settings) -> Iterator[str]:
 
 def _gateway(settings: Settings) -> Iterator[str]:
     gateway = settings.gateway
+    if gateway.driver in ROUTERS:
+        yield from _spellings(settings)
     if gateway.driver != "webhook":
         return
     if gateway.state_url is None:
         yield "gateway.state_url: without it a yes of the gateway cannot be read back, so nothing is ever verified"
     if gateway.signing_secret is None:
         yield "gateway.signing_secret: without it the gateway cannot tell our calls from anybody's"
+
+
+def _spellings(settings: Settings) -> Iterator[str]:
+    for one in settings.targets:
+        name = one.gateway_name or one.url
+        if name != name.rstrip("/").removesuffix("/v1"):
+            yield f"targets[{one.name}].gateway_name: {name} ends by a slash or /v1, and most routers list no such URL"

@@ -9,6 +9,7 @@ from random import Random
 import httpx
 
 from quantwatch import wiring
+from quantwatch.act.contract import MemoryNotes, Notes
 from quantwatch.clock import Clock
 from quantwatch.config.load import references_folder
 from quantwatch.config.schema import Settings
@@ -19,6 +20,7 @@ from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.library import Library
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.notes import StoreNotes
 from quantwatch.flows.people import People
 from quantwatch.flows.shelf import StoreShelf
 from quantwatch.flows.watch import Watch
@@ -31,7 +33,10 @@ from quantwatch.wiring.tools import Tools
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """Makes a generation out of settings. folder: where the configuration file is. cache: the baseline's answers."""
+    """Makes a generation out of settings. folder: where the configuration file is. cache: the baseline's answers.
+
+    notes: what the gateway's driver remembers.
+    """
 
     memory: Memory
     yardstick: Yardstick
@@ -42,6 +47,7 @@ class Builder:
     transport: httpx.AsyncBaseTransport | None = None
     meters: Meters | None = None
     accounts: Accounts = field(default_factory=Accounts)
+    notes: Notes = field(default_factory=MemoryNotes)
 
     async def generation(self, settings: Settings) -> Generation:
         """Everything that a configuration needs. Raises InputError; nothing stays open then."""
@@ -63,7 +69,7 @@ class Builder:
 
     def _tools(self) -> Tools:
         """The accounts are the same for every configuration, so that a reload fills no budget up again."""
-        tools = Tools(self.clock, self.random, self.transport, self._heard, accounts=self.accounts)
+        tools = Tools(self.clock, self.random, self.transport, self._heard, accounts=self.accounts, notes=self.notes)
         if self.meters is None:
             return tools
         return replace(tools, spent=self.meters.probe_sent, restarted=self.meters.probe_restarted)
@@ -106,7 +112,17 @@ async def build(settings: Settings, base: Base) -> Built:
     """Build everything for a first configuration. Raises InputError."""
     yardstick = Yardstick(StoreShelf(base.keeper), base.clock)
     cache = base.cache or wiring.cache_folder()
-    builder = Builder(base.memory, yardstick, base.clock, base.random, base.folder, cache, base.transport, base.meters)
+    builder = Builder(
+        base.memory,
+        yardstick,
+        base.clock,
+        base.random,
+        base.folder,
+        cache,
+        base.transport,
+        base.meters,
+        notes=StoreNotes(base.keeper),
+    )
     generation = await builder.generation(settings)
     watch = Watch(generation, base.memory, base.keeper, base.meters, base.clock, base.random, own=base.own)
     return Built(builder, watch, People(base.memory, base.keeper, yardstick, base.clock, base.random))

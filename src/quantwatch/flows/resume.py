@@ -80,9 +80,9 @@ async def _look(watch: Watch, target: Watched) -> None:
 
 
 def _question(target: Watched, state: TargetState, driver: str) -> Order:
-    """An order in form only, to name the node to the driver."""
+    """An order in form only, to name the node to the driver, and which decision took it out if one did."""
     node = state.node or target.gateway_name
-    return Order("", Action.ISOLATE, target.name, target.pool, node, driver, reason="", verdict="")
+    return Order(state.owner or "", Action.ISOLATE, target.name, target.pool, node, driver, reason="", verdict="")
 
 
 async def _put(watch: Watch, old: TargetState, routing: Routing, why: str) -> None:

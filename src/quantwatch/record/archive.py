@@ -13,12 +13,12 @@ from sqlalchemy import Connection, Engine, Select, Table, or_, select
 
 from quantwatch.errors import InputError, StoreError
 from quantwatch.flow.decision import Action, Intent, PoolMode, Ruling
-from quantwatch.flow.state import Transition
+from quantwatch.flow.state import TargetState, Transition
 from quantwatch.record.documents import StoredRun, intent_of
 from quantwatch.record.engine import read_only, reader, said_plainly
 from quantwatch.record.examine import Damaged, schema_version
 from quantwatch.record.references import StoredAnswer, kept
-from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS, version_of
+from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS, version_of
 
 SHOWN = 5
 """How many ids a message about an ambiguous one names."""
@@ -66,6 +66,13 @@ class Archive:
 
     def __exit__(self, *_: object) -> None:
         self._engine.dispose()
+
+    def standing(self, target: str) -> TargetState | None:
+        """Where a target stands by the record, None for one that was never kept."""
+        with self._reading() as connection:
+            rows = connection.execute(select(TARGET_STATES).where(TARGET_STATES.c.target == target))
+            row = rows.mappings().first()
+            return None if row is None else TargetState(**row)
 
     def history(
         self,

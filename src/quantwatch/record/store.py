@@ -40,6 +40,7 @@ from quantwatch.record.tables import (
     DECISIONS,
     INTENTS,
     META,
+    NOTE,
     NUMBERS,
     PAUSES,
     RUNS,
@@ -253,6 +254,20 @@ class Store:
         """Let no answer count any longer, as after an accepted new baseline; how many did. They stay in the file."""
         with self._writing() as connection:
             return references.supersede(connection, at=at)
+
+    # ------------------------------------------------------------------ notes
+
+    def keep_note(self, key: str, text: str) -> None:
+        """Keep a text under a key, in place of the last one."""
+        name = NOTE + key
+        with self._writing() as connection:
+            if connection.execute(META.update().where(META.c.key == name).values(value=text)).rowcount == 0:
+                connection.execute(META.insert(), {"key": name, "value": text})
+
+    def note(self, key: str) -> str | None:
+        """The text of a key, None without one."""
+        with self._reading() as connection:
+            return connection.execute(select(META.c.value).where(META.c.key == NOTE + key)).scalar_one_or_none()
 
     # ------------------------------------------------------------------ the file
 

@@ -161,6 +161,9 @@ SCHEMA = MetaData()
 
 META = Table("meta", SCHEMA, Column("key", String, primary_key=True), Column("value", String, nullable=False))
 
+NOTE = "note: "
+"""Begins the keys of META under which notes stand."""
+
 RUNS = Table(
     "runs",
     SCHEMA,

@@ -9,7 +9,9 @@ from quantwatch.act.contract import Driver
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.file import file_driver
 from quantwatch.act.haproxy import HaproxyDriver, Runtime
+from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.verdict import VerdictDriver
+from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.haproxy import address_of
@@ -100,11 +102,25 @@ async def _file(making: Making) -> Driver:
     return made
 
 
+async def _vllm_router(making: Making) -> Driver:
+    return VllmRouter(await _router(making), clock=making.tools.clock, notes=making.tools.notes)
+
+
+async def _sglang_router(making: Making) -> Driver:
+    return SglangRouter(await _router(making), clock=making.tools.clock, notes=making.tools.notes)
+
+
+async def _router(making: Making) -> Link:
+    return await making.link("router", making.gateway.url or "")
+
+
 MAKERS: Mapping[str, Callable[[Making], Awaitable[Driver]]] = {
     "dry_run": _dry_run,
     "verdict": _verdict,
     "webhook": _webhook,
     "haproxy": _haproxy,
     "file": _file,
+    "vllm_router": _vllm_router,
+    "sglang_router": _sglang_router,
 }
 """Who makes which driver; every name that the configuration allows stands here."""

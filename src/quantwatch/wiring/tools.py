@@ -7,6 +7,7 @@ from typing import TypedDict
 
 import httpx
 
+from quantwatch.act.contract import MemoryNotes, Notes
 from quantwatch.clock import Clock
 from quantwatch.config.server import TlsSettings
 from quantwatch.probe.account import Accounts
@@ -25,7 +26,8 @@ class Tools:
 
     heard: hears role (`baseline` or `target`), name, seconds and what went wrong, if anything did. spent: hears role,
     name and tokens of every probe. restarted: hears role and name of a server that restarted under one. accounts: what
-    is remembered of servers; whoever builds several configurations gives the same each time.
+    is remembered of servers; whoever builds several configurations gives the same each time. notes: where a gateway's
+    driver keeps what it must know in its next life; for one process life if left out.
     """
 
     clock: Clock
@@ -35,6 +37,7 @@ class Tools:
     spent: Callable[[str, str, int], None] = lambda *_: None
     restarted: Callable[[str, str], None] = lambda *_: None
     accounts: Accounts = field(default_factory=Accounts)
+    notes: Notes = field(default_factory=MemoryNotes)
 
 
 def certificates(tls: TlsSettings) -> Certificates:
