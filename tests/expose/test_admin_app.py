@@ -17,6 +17,7 @@ from quantwatch.expose.guard import is_loopback
 from quantwatch.flow.board import Board
 from quantwatch.flow.load import Load
 from quantwatch.flow.state import Pause
+from quantwatch.flow.word import Heard, Word
 from quantwatch.log import configure
 from support.asking import ask
 from support.boards import AT, board, isolated, measured, numbers, rich_board, target_board
@@ -46,9 +47,29 @@ class Daemon:
         self._noted("resume", pause_id, author)
         return pause_id == "p-1"
 
-    async def release(self, target: str, *, author: str, reason: str) -> str:
-        self._noted("release", target, author, reason)
-        return "d-1"
+    async def isolate(self, word: Word) -> Heard:
+        self._noted("isolate", word)
+        return Heard("d-2", ("the cap is overridden",))
+
+    async def hold(self, word: Word) -> Heard:
+        self._noted("hold", word)
+        return Heard()
+
+    async def release(self, word: Word) -> Heard:
+        self._noted("release", word)
+        return Heard("d-1")
+
+    async def confirm_healthy(self, word: Word) -> Heard:
+        self._noted("confirm_healthy", word)
+        return Heard()
+
+    async def approve(self, proposal: str, *, author: str) -> Heard:
+        self._noted("approve", proposal, author)
+        return Heard(proposal)
+
+    async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
+        self._noted("reject", proposal, author, reason)
+        return Heard(proposal)
 
     async def accept_baseline(self, *, author: str, reason: str) -> str:
         self._noted("accept", author, reason)

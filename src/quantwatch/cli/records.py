@@ -11,7 +11,9 @@ from rich.text import Text
 
 from quantwatch.cli.differences import Difference, explained
 from quantwatch.cli.tables import STYLE, number
+from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS, percent
@@ -149,10 +151,13 @@ def show_decision(one: StoredDecision, out: Console) -> None:
 
 def _decision_lines(one: StoredDecision) -> Iterator[str]:
     yield one.reason
-    yield f"{_when(one.at)}, pool {one.pool} in mode {one.mode}, lane {one.lane or '-'}"
+    yield f"{_when(one.at)}, pool {one.pool} in mode {one.mode}, lane {one.lane or '-'}, by {one.author}"
     yield f"evidence: run {one.run or '-'} of task set {one.task_set or '-'}"
     yield from (f"found: {finding['reason']}" for finding in one.findings)
-    yield from (f"objection {objection['brake']}: {objection['reason']}" for objection in one.objections)
+    overridden = "overridden " if one.ruling is Ruling.ACT else ""
+    yield from (f"{overridden}objection {each['brake']}: {each['reason']}" for each in one.objections)
+    if one.proposal is not None:
+        yield _fate(one.proposal)
     if one.intent is None:
         yield "nothing was sent"
         return
@@ -164,6 +169,25 @@ def _decision_lines(one: StoredDecision) -> Iterator[str]:
         return
     doubt = "; it may have taken effect nevertheless" if outcome.doubt else ""
     yield f"outcome {outcome.result} at {_when(outcome.at)}: {outcome.detail}{doubt}"
+
+
+def _fate(one: Proposal) -> str:
+    if one.closed is None:
+        return f"proposal: waits until {_when(one.expires)}"
+    return f"proposal: {one.fate} at {_when(one.closed)} by {one.author}: {one.said}"
+
+
+def changes_table(changes: Sequence[Transition], width: int) -> Table:
+    """One line a change of state on any axis."""
+    wide = width >= WIDE
+    table = _table("when (UTC)", "target", "axis", "from", "to", "by")
+    _folding(table, 1, 5)
+    table.add_column("why", overflow="fold")
+    for one in changes:
+        axis = one.axis.value if one.task_set is None else f"{one.axis.value} {one.task_set}"
+        names = (Text(one.target), Text(axis), one.old, one.new, Text(one.author), Text(one.reason))
+        table.add_row(_when(one.at, wide=wide), *names)
+    return table
 
 
 def show_differences(
@@ -204,6 +228,18 @@ def decision_json(one: StoredDecision) -> dict[str, Any]:
         "action": one.action.value,
         "mode": one.mode.value,
         "ruling": one.ruling.value,
+        "author": one.author,
+        "origin": one.origin.value,
+        "proposal": None
+        if one.proposal is None
+        else {
+            "fate": one.proposal.fate.value,
+            "opened": one.proposal.opened.isoformat(),
+            "expires": one.proposal.expires.isoformat(),
+            "closed": None if one.proposal.closed is None else one.proposal.closed.isoformat(),
+            "author": one.proposal.author,
+            "said": one.proposal.said,
+        },
         "objections": [dict(objection) for objection in one.objections],
         "findings": [dict(finding) for finding in one.findings],
         "order": None if intent is None else order_json(intent.order),

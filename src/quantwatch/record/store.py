@@ -18,9 +18,10 @@ from sqlalchemy import Connection, Engine, func, select
 from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.flow.decision import Action, Decision, Intent, Outcome
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Pause, SetState, TargetState, Transition
-from quantwatch.record import references
+from quantwatch.record import proposals, references
 from quantwatch.record.documents import (
     StoredRun,
     decision_row,
@@ -36,6 +37,7 @@ from quantwatch.record.place import MOUNTS, make_folder, move_aside, only_writer
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
 from quantwatch.record.rows import add_transitions, has, newest, put
+from quantwatch.record.steps import Step
 from quantwatch.record.tables import (
     DECISIONS,
     INTENTS,
@@ -46,7 +48,6 @@ from quantwatch.record.tables import (
     SET_STATES,
     STEPS,
     TARGET_STATES,
-    Step,
     begin,
     migrate,
     moment_text,
@@ -128,10 +129,14 @@ class Store:
             put(connection, SET_STATES, state)
             add_transitions(connection, transitions)
 
-    def save_target(self, state: TargetState, transitions: Sequence[Transition] = ()) -> None:
-        """Keep where a target stands."""
+    def save_target(
+        self, state: TargetState, transitions: Sequence[Transition] = (), sets: Sequence[SetState] = ()
+    ) -> None:
+        """Keep where a target stands, and its task sets where these have changed with it."""
         with self._writing() as connection:
             put(connection, TARGET_STATES, state)
+            for one in sets:
+                put(connection, SET_STATES, one)
             add_transitions(connection, transitions)
 
     def set_states(self) -> list[SetState]:
@@ -162,17 +167,53 @@ class Store:
         intent: Intent | None = None,
         state: TargetState | None = None,
         transitions: Sequence[Transition] = (),
+        sets: Sequence[SetState] = (),
+        proposal: Proposal | None = None,
     ) -> None:
-        """Keep a decision, the intent that follows from it, and the new routing: all of it or nothing."""
+        """Keep a decision, the intent or proposal that follows from it, and the new states: all of it or nothing."""
         with self._writing() as connection:
             if has(connection, DECISIONS, decision.id):
                 return
             connection.execute(DECISIONS.insert(), decision_row(decision))
             if intent is not None:
                 connection.execute(INTENTS.insert(), intent_row(intent))
+            if proposal is not None:
+                proposals.add(connection, proposal)
+            if state is not None:
+                put(connection, TARGET_STATES, state)
+            for one in sets:
+                put(connection, SET_STATES, one)
+            add_transitions(connection, transitions)
+
+    def close_proposal(
+        self,
+        closed: Proposal,
+        *,
+        intent: Intent | None = None,
+        state: TargetState | None = None,
+        transitions: Sequence[Transition] = (),
+    ) -> None:
+        """Write how a proposal ended, with the order that follows where it was approved: all of it or nothing.
+
+        Raises StoreError where it is not open any more, so that one decision never leads to two orders.
+        """
+        with self._writing() as connection:
+            proposals.close(connection, closed)
+            if intent is not None:
+                connection.execute(INTENTS.insert(), intent_row(intent))
             if state is not None:
                 put(connection, TARGET_STATES, state)
             add_transitions(connection, transitions)
+
+    def open_proposals(self) -> list[Proposal]:
+        """What waits for a person, oldest first."""
+        with self._reading() as connection:
+            return proposals.open_ones(connection)
+
+    def closed_proposals(self) -> list[Proposal]:
+        """Of each target and action the proposal that was closed last."""
+        with self._reading() as connection:
+            return proposals.latest_closed(connection)
 
     def begin_attempt(self, decision: str) -> int:
         """Count one more call before it is sent; the count, over all process lives. Raises StoreError if not open."""

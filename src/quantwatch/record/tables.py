@@ -6,7 +6,7 @@ NULL. Documents are JSON in ASCII, since servers can send half a character, whic
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -28,11 +28,13 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 from quantwatch.errors import StoreError
-from quantwatch.flow.decision import Action, Lane, PoolMode, Result, Ruling
+from quantwatch.flow.decision import Action, Lane, Origin, PoolMode, Result, Ruling
 from quantwatch.flow.prompt import ProbeMode
+from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
+from quantwatch.record.steps import Step, people_speak
 
 APPLICATION = 0x71776174
 """`qwat` in the header of the file: tells our files from other programs' SQLite files."""
@@ -214,6 +216,8 @@ TARGET_STATES = Table(
     _moment("since", null=True),
     _count("ejections"),
     *(_words(name, null=True) for name in ("gone", "lane", "node", "driver")),
+    *(_words(name, null=True) for name in ("human_author", "human_reason")),
+    *(_moment(name, null=True) for name in ("human_since", "human_until", "vouched")),
 )
 
 DECISIONS = Table(
@@ -228,6 +232,8 @@ DECISIONS = Table(
     _choice("mode", PoolMode),
     _choice("ruling", Ruling),
     *(_document(name) for name in ("objections", "findings")),
+    Column("author", Words, nullable=False, server_default="quantwatch"),
+    Column("origin", Choice(Origin), nullable=False, server_default=Origin.VERDICTS.value),
     Index("decisions_by_time", "at"),
     Index("decisions_by_target", "target", "at"),
 )
@@ -249,6 +255,25 @@ INTENTS = Table(
     Index("intents_by_pool", "pool", "opened"),
 )
 """sent: the order. result to doubt: the outcome, NULL while the intent is open."""
+
+PROPOSALS = Table(
+    "proposals",
+    SCHEMA,
+    Column("decision", Words, ForeignKey("decisions.id", ondelete="CASCADE"), primary_key=True),
+    *(_words(name) for name in ("target", "pool")),
+    _choice("action", Action),
+    *(_words(name) for name in ("reason", "evidence")),
+    *(_moment(name) for name in ("opened", "expires")),
+    _words("task_set", null=True),
+    _choice("lane", Lane, null=True),
+    _words("objections"),
+    _choice("fate", Fate),
+    _moment("closed", null=True),
+    *(_words(name, null=True) for name in ("author", "said")),
+    Index("proposals_by_target", "target", "opened"),
+)
+Index("proposals_open", PROPOSALS.c.target, unique=True, sqlite_where=PROPOSALS.c.fate == "open")
+"""What waits or waited for a person; one of a target at a time waits. objections: in words."""
 
 TRANSITIONS = Table(
     "transitions",
@@ -301,8 +326,7 @@ Index(
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""
 
-Step = Callable[[Connection], None]
-STEPS: tuple[Step, ...] = ()
+STEPS: tuple[Step, ...] = (people_speak,)
 """From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
 
 
