@@ -19,7 +19,7 @@ from quantwatch.record.archive import Archive
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.place import network_file_system
 from quantwatch.record.salvage import Count, salvage
-from quantwatch.record.tables import STEPS, version_of
+from quantwatch.record.steps import STEPS, version_of
 from support.builders import FakeClock
 from support.stored import after, at, decision, intent, leaving, opened, run
 
@@ -378,7 +378,7 @@ def test_a_store_of_version_1_is_kept_whole_and_has_the_shape_of_a_new_one(tmp_p
         assert (state.routing, state.owner, state.human, state.human_until) == ("leaving", "d-1", "none", None)
         (waits,) = store.open_intents()
         assert (waits.order.decision, waits.order.origin) == ("d-1", "verdicts")
-        assert store.open_proposals() == store.closed_proposals() == []
+        assert store.proposals() == ([], [])
         assert len(store.set_states()) == 1
     with Archive.open(path) as archive:
         (made,) = archive.decisions()

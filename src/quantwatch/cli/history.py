@@ -25,14 +25,8 @@ def history(
     json_file: JsonOption = None,
 ) -> None:
     """List runs, decisions or changes of state, newest first. Times are UTC."""
-    from quantwatch.cli.records import (
-        changes_json,
-        changes_table,
-        decision_json,
-        decisions_table,
-        runs_table,
-        shown_end,
-    )
+    from quantwatch.cli.record_json import changes_json, decision_json
+    from quantwatch.cli.records import changes_table, decisions_table, runs_table, shown_end
     from quantwatch.record.archive import Archive
 
     out = console(json_file)
@@ -67,7 +61,8 @@ def show(
     json_file: JsonOption = None,
 ) -> None:
     """Show everything about one run or decision."""
-    from quantwatch.cli.records import changes_json, decision_json, show_decision, show_run
+    from quantwatch.cli.record_json import changes_json, decision_json
+    from quantwatch.cli.records import show_decision, show_run
     from quantwatch.record.archive import Archive
     from quantwatch.record.documents import StoredRun
 

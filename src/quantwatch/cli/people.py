@@ -10,7 +10,6 @@ from quantwatch.cli.admin import Config, asked, say, user
 
 Target = Annotated[str, typer.Argument(help="The target's name")]
 Reason = Annotated[str, typer.Option(help="Why; everybody who wonders will read it")]
-Hours = Annotated[float | None, typer.Option(min=0.01, help="For so long; until it is released if left out")]
 Author = Annotated[str | None, typer.Option(help="Who says so; the user of this shell if left out")]
 Proposal = Annotated[
     str, typer.Argument(metavar="ID", help="The proposal's id, from `quantwatch status`; its beginning or end will do")
@@ -21,7 +20,7 @@ def isolate(
     config: Config,
     target: Target,
     reason: Reason,
-    hours: Hours = None,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="For so long; until it is released if left out")] = None,
     force: Annotated[  # noqa: FBT002, a flag
         bool, typer.Option("--force", help="Also where it takes the last backend, or more than the pool's cap")
     ] = False,
@@ -35,7 +34,13 @@ def isolate(
     _told(_asked(config, "isolations", body), "isolation ordered", f"{target} is kept out")
 
 
-def hold(config: Config, target: Target, reason: Reason, hours: Hours = None, author: Author = None) -> None:
+def hold(
+    config: Config,
+    target: Target,
+    reason: Reason,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="For so long; until it is released if left out")] = None,
+    author: Author = None,
+) -> None:
     """Let nothing automatic change a target's routing: in traffic it stays in, and out of traffic it stays out."""
     _told(_asked(config, "holds", _word(target, reason, author, hours)), "ordered", f"{target} is held as it is")
 

@@ -261,7 +261,7 @@ class Daemon:
             one.result()
 
     async def _mend_store(self, keeper: Keeper) -> None:
-        tend = (await asyncio.to_thread(_import_tend)).tend
+        tend = (await asyncio.to_thread(_import_resume)).tend
         while True:
             await self.clock.sleep(STORE_RETRY_SECONDS)
             end_pauses(self.memory, self.clock)
@@ -289,12 +289,6 @@ def _import_resume() -> ModuleType:
     from quantwatch.flows import resume
 
     return resume
-
-
-def _import_tend() -> ModuleType:
-    from quantwatch.flows import tend
-
-    return tend
 
 
 def _import_build() -> ModuleType:

@@ -69,8 +69,9 @@ class Memory:
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
         self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
-        self.proposals = {one.target: one for one in store.open_proposals()}
-        self.closed = {(one.target, one.action): one for one in store.closed_proposals()}
+        waiting, closed = store.proposals()
+        self.proposals = {one.target: one for one in waiting}
+        self.closed = {(one.target, one.action): one for one in closed}
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended

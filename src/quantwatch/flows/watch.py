@@ -74,14 +74,7 @@ class Watch:
             driver=lambda: self.generation.driver,
             one_at_a_time=self.one_at_a_time,
         )
-        self.turns = Turns(
-            self.memory,
-            self.keeper,
-            decider,
-            self.meters,
-            again=self.due,
-            wanted=self.watches,
-        )
+        self.turns = Turns(self.memory, self.keeper, decider, self.meters, again=self.due, wanted=self.watches)
 
     @property
     def watchlist(self) -> Watchlist:

@@ -20,7 +20,8 @@ from quantwatch.record.engine import read_only, reader, said_plainly
 from quantwatch.record.examine import Damaged, schema_version
 from quantwatch.record.proposals import of_decision
 from quantwatch.record.references import StoredAnswer, kept
-from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS, version_of
+from quantwatch.record.steps import version_of
+from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS
 
 SHOWN = 5
 """How many ids a message about an ambiguous one names."""

@@ -32,12 +32,12 @@ from quantwatch.record.documents import (
     run_row,
 )
 from quantwatch.record.engine import Pragmas, said_plainly, writer
-from quantwatch.record.examine import Damaged, examine
-from quantwatch.record.place import MOUNTS, make_folder, move_aside, only_writer, refuse_network
+from quantwatch.record.examine import set_aside
+from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
 from quantwatch.record.rows import add_transitions, has, newest, put
-from quantwatch.record.steps import Step
+from quantwatch.record.steps import STEPS, Step, begin, migrate, version_in, version_of
 from quantwatch.record.tables import (
     DECISIONS,
     INTENTS,
@@ -46,12 +46,8 @@ from quantwatch.record.tables import (
     PAUSES,
     RUNS,
     SET_STATES,
-    STEPS,
     TARGET_STATES,
-    begin,
-    migrate,
     moment_text,
-    version_of,
 )
 
 
@@ -94,7 +90,7 @@ class Store:
         make_folder(path)
         with contextlib.ExitStack() as holding:
             holding.enter_context(only_writer(path))
-            aside, damage = _set_aside(path, at=clock.now(), version=version_of(chosen.steps))
+            aside, damage = set_aside(path, at=clock.now(), version=version_of(chosen.steps))
             engine = writer(path, chosen.pragmas)
             holding.callback(engine.dispose)
             store = cls(path, engine=engine, clock=clock, holding=holding)
@@ -205,15 +201,10 @@ class Store:
                 put(connection, TARGET_STATES, state)
             add_transitions(connection, transitions)
 
-    def open_proposals(self) -> list[Proposal]:
-        """What waits for a person, oldest first."""
+    def proposals(self) -> tuple[list[Proposal], list[Proposal]]:
+        """What waits for a person, oldest first; and of each target and action the proposal that was closed last."""
         with self._reading() as connection:
-            return proposals.open_ones(connection)
-
-    def closed_proposals(self) -> list[Proposal]:
-        """Of each target and action the proposal that was closed last."""
-        with self._reading() as connection:
-            return proposals.latest_closed(connection)
+            return proposals.open_ones(connection), proposals.latest_closed(connection)
 
     def begin_attempt(self, decision: str) -> int:
         """Count one more call before it is sent; the count, over all process lives. Raises StoreError if not open."""
@@ -310,7 +301,7 @@ class Store:
 
     def _prepare(self, steps: Sequence[Step]) -> None:
         with said_plainly(self.path, "written"), _begun(self._engine, writing=True) as connection:
-            found = _found(connection)
+            found = version_in(connection)
             if found == 0:
                 begin(connection, created=self._clock.now(), version=version_of(steps))
             elif found < version_of(steps):
@@ -338,24 +329,6 @@ class Store:
 def _begun(engine: Engine, *, writing: bool) -> Iterator[Connection]:
     with engine.connect() as connection, connection.execution_options(writing=writing).begin():
         yield connection
-
-
-def _set_aside(path: Path, *, at: datetime, version: int) -> tuple[Path | None, str | None]:
-    """Move a damaged file aside: where to, and what was seen. None twice where the file is sound or there is none."""
-    try:
-        examine(path, version=version)
-    except Damaged as exc:
-        return move_aside(path, at=at), str(exc)
-    except OSError as exc:
-        raise StoreError(f"{path}: cannot be read: {exc.strerror}") from exc
-    return None, None
-
-
-def _found(connection: Connection) -> int:
-    """Schema version of the file, 0 for an empty one."""
-    if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").scalar_one() == 0:
-        return 0
-    return int(connection.execute(select(META.c.value).where(META.c.key == "schema")).scalar_one())
 
 
 def _file_id(path: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The tables of the store, how values are written in them, and the steps from older versions.
+"""The tables of the store, and how values are written in them.
 
 Moments are ISO 8601 text in UTC with microseconds, so that text order is time order. Numbers that are not finite become
 NULL. Documents are JSON in ASCII, since servers can send half a character, which is no UTF-8.
@@ -6,7 +6,6 @@ NULL. Documents are JSON in ASCII, since servers can send half a character, whic
 
 import json
 import math
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from sqlalchemy import (
     Boolean,
     Column,
-    Connection,
     Dialect,
     Float,
     ForeignKey,
@@ -34,7 +32,6 @@ from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
-from quantwatch.record.steps import Step, people_speak
 
 APPLICATION = 0x71776174
 """`qwat` in the header of the file: tells our files from other programs' SQLite files."""
@@ -325,31 +322,3 @@ Index(
 
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""
-
-STEPS: tuple[Step, ...] = (people_speak,)
-"""From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
-
-
-def version_of(steps: Sequence[Step] = STEPS) -> int:
-    """The schema version that these steps lead to."""
-    return 1 + len(steps)
-
-
-def begin(connection: Connection, *, created: datetime, version: int) -> None:
-    """Create all tables in an empty file."""
-    SCHEMA.create_all(connection)
-    for table in KEPT:
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER {table}_stay BEFORE UPDATE ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END"
-        )
-    connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
-    values = {"schema": str(version), "created": moment_text(created), "ping": ""}
-    connection.execute(META.insert(), [{"key": key, "value": value} for key, value in values.items()])
-
-
-def migrate(connection: Connection, *, found: int, steps: Sequence[Step]) -> None:
-    """Bring a file of an older version to the newest, all steps in the caller's transaction."""
-    for step in steps[found - 1 :]:
-        step(connection)
-    connection.execute(META.update().where(META.c.key == "schema").values(value=str(version_of(steps))))
