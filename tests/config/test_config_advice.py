@@ -28,7 +28,8 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
     "observe needs nothing": ({}, {}, []),
     "a whole webhook is fine": ({"mode": "enforce", "fallback": "baseline"}, WHOLE, []),
     "verdict is fine": ({"mode": "enforce", "fallback": "baseline"}, {"driver": "verdict"}, []),
-    "approve waits": ({"mode": "approve", "fallback": "baseline"}, WHOLE, ["pools.p.mode"]),
+    "approve waits": ({"mode": "approve", "fallback": "baseline"}, WHOLE, []),
+    "approve without a gateway": ({"mode": "approve", "fallback": "baseline"}, {}, ["pools.p.mode"]),
     "enforce without a gateway": ({"mode": "enforce", "fallback": "baseline"}, {}, ["pools.p.mode"]),
     "a cap of nothing": (
         {"mode": "enforce", "fallback": "baseline", "max_isolated": "0%"},

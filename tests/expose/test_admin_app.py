@@ -17,6 +17,7 @@ from quantwatch.expose.guard import is_loopback
 from quantwatch.flow.board import Board
 from quantwatch.flow.load import Load
 from quantwatch.flow.state import Pause
+from quantwatch.flow.word import Heard, Word
 from quantwatch.log import configure
 from support.asking import ask
 from support.boards import AT, board, isolated, measured, numbers, rich_board, target_board
@@ -46,9 +47,29 @@ class Daemon:
         self._noted("resume", pause_id, author)
         return pause_id == "p-1"
 
-    async def release(self, target: str, *, author: str, reason: str) -> str:
-        self._noted("release", target, author, reason)
-        return "d-1"
+    async def isolate(self, word: Word) -> Heard:
+        self._noted("isolate", word)
+        return Heard("d-2", ("the cap is overridden",))
+
+    async def hold(self, word: Word) -> Heard:
+        self._noted("hold", word)
+        return Heard()
+
+    async def release(self, word: Word) -> Heard:
+        self._noted("release", word)
+        return Heard("d-1")
+
+    async def confirm_healthy(self, word: Word) -> Heard:
+        self._noted("confirm_healthy", word)
+        return Heard()
+
+    async def approve(self, proposal: str, *, author: str) -> Heard:
+        self._noted("approve", proposal, author)
+        return Heard(proposal)
+
+    async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
+        self._noted("reject", proposal, author, reason)
+        return Heard(proposal)
 
     async def accept_baseline(self, *, author: str, reason: str) -> str:
         self._noted("accept", author, reason)
@@ -159,8 +180,38 @@ async def test_a_target_is_released_by_somebody_for_a_reason() -> None:
     daemon = Daemon()
     body = {"target": "node-b", "author": "ada", "reason": "gone for good"}
     reply = await call("/api/v1/releases", daemon=daemon, json=body)
-    assert (reply.status_code, reply.json()) == (202, {"decision": "d-1"})
-    assert daemon.asked == [("release", "node-b", "ada", "gone for good")]
+    assert (reply.status_code, reply.json()) == (202, {"decision": "d-1", "told": []})
+    assert daemon.asked == [("release", Word("node-b", "ada", "gone for good"))]
+
+
+@pytest.mark.parametrize(
+    ("path", "extra", "asked"),
+    [
+        ("isolations", {"seconds": 60, "force": True}, ("isolate", Word("node-b", "ada", "x", 60.0, force=True))),
+        ("isolations", {}, ("isolate", Word("node-b", "ada", "x"))),
+        ("holds", {"seconds": 60}, ("hold", Word("node-b", "ada", "x", 60.0))),
+        ("confirmations", {}, ("confirm_healthy", Word("node-b", "ada", "x"))),
+    ],
+)
+async def test_a_persons_word_reaches_the_daemon_whole(
+    path: str, extra: dict[str, Any], asked: tuple[Any, ...]
+) -> None:
+    daemon = Daemon()
+    body = {"target": "node-b", "author": "ada", "reason": "x", **extra}
+    reply = await call(f"/api/v1/{path}", daemon=daemon, json=body)
+    assert daemon.asked == [asked]
+    assert reply.status_code == (202 if path == "isolations" else 200)
+    assert set(reply.json()) == {"decision", "told"}
+
+
+async def test_a_proposal_is_shown_approved_and_rejected() -> None:
+    daemon = Daemon()
+    (shown,) = (await call("/api/v1/proposals", method="GET")).json()["proposals"]
+    assert (shown["decision"], shown["action"], shown["target"]) == ("d-9", "isolate", "node-a")
+    reply = await call("/api/v1/proposals/d-9/approve", daemon=daemon, json={"author": "ada"})
+    assert (reply.status_code, reply.json()) == (202, {"decision": "d-9", "told": []})
+    await call("/api/v1/proposals/d-9/reject", daemon=daemon, json={"author": "bob", "reason": "we know"})
+    assert daemon.asked == [("approve", "d-9", "ada"), ("reject", "d-9", "bob", "we know")]
 
 
 async def test_a_release_that_cannot_be_is_refused_with_its_reason() -> None:
@@ -199,6 +250,10 @@ WRONG_FIELDS = [
     ("/api/v1/releases", {"author": "ada", "reason": "x"}, "target"),
     ("/api/v1/releases", {"target": "node-b", "reason": "x"}, "author"),
     ("/api/v1/releases", {"target": "node-b", "author": "ada"}, "reason"),
+    ("/api/v1/isolations", {"target": "node-b", "author": "ada", "reason": "x", "force": 1}, "force"),
+    ("/api/v1/holds", {"target": "node-b", "author": "ada", "reason": "x", "seconds": 0}, "seconds"),
+    ("/api/v1/proposals/d-9/approve", {}, "author"),
+    ("/api/v1/proposals/d-9/reject", {"author": "ada"}, "reason"),
     ("/api/v1/runs", {}, "target"),
     ("/api/v1/runs", {"target": "stranger"}, "target"),
     ("/api/v1/runs", {"target": "node-a", "task_set": "stranger"}, "task_set"),

@@ -419,7 +419,7 @@ def test_a_hostile_name_gives_a_valid_page(name: str, accept: str) -> None:
 
 
 def test_the_boards_of_these_tests_fill_every_field() -> None:
-    assert {one.name for one in fields(Board)} == {"own", "baseline", "targets", "pools", "pauses"}
+    assert {one.name for one in fields(Board)} == {"own", "baseline", "targets", "pools", "pauses", "proposals"}
 
 
 def test_a_reference_shows_its_state_its_age_and_what_its_self_check_found() -> None:

@@ -11,6 +11,7 @@ from quantwatch.errors import InputError, StoreError
 from quantwatch.expose.admin import Reloaded
 from quantwatch.flow.decision import Action, Brake, Result, Ruling
 from quantwatch.flow.state import Routing
+from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.release import release
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Options
@@ -61,7 +62,7 @@ async def test_a_node_whose_name_has_changed_comes_back_by_hand_only_and_under_i
         assert "isolated as http://a, and pod-7 is what is measured now" in repr(bench.decisions("a")[-1].objections)
         assert bench.routing() is Routing.OUT
 
-        await release(bench.watch, "a", author="ada", reason="the old pod")
+        await release(bench.watch, Word("a", "ada", "the old pod"))
         await bench.settle()
         assert made(bench) == [("isolate", "http://a"), ("release", "http://a")]
         assert bench.routing() is Routing.IN
@@ -101,7 +102,7 @@ async def test_name_and_driver_of_an_isolation_outlive_the_daemon(tmp_path: Path
         gateway, clock = bench.gateway, bench.clock
     async with watching(tmp_path, renamed("pod-7"), gateway=gateway, clock=clock) as bench:
         await bench.rounds(1)
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         await bench.settle()
         assert made(bench)[-1] == ("release", "http://a")
         assert bench.routing() is Routing.IN
@@ -119,7 +120,7 @@ async def test_a_person_brings_a_target_back_that_left_the_configuration(tmp_pat
         assert bench.board().pools[0].targets == 3  # what left while it was out is missing from its pool
         assert bench.board().pools[0].isolated == 1
 
-        decision = await release(bench.watch, "a", author="ada", reason="gone for good")
+        decision = (await release(bench.watch, Word("a", "ada", "gone for good"))).decision
         await bench.settle()
 
         assert made(bench)[-1] == ("release", "http://a")
@@ -143,30 +144,35 @@ async def test_a_person_brings_a_target_back_whose_pool_is_not_in_enforce_any_mo
         await bench.rounds(6)
         assert bench.routing() is Routing.OUT  # nothing brings it back by itself
 
-        await release(bench.watch, "a", author="ada", reason="repaired")
+        await release(bench.watch, Word("a", "ada", "repaired"))
         await bench.settle()
         assert bench.routing() is Routing.IN
         assert bench.gateway.stands("http://a") is False
 
 
-async def test_in_enforce_a_person_need_not_wait_for_clean_runs_but_a_breach_wins(tmp_path: Path) -> None:
+async def test_in_enforce_a_person_need_not_wait_for_clean_runs(tmp_path: Path) -> None:
     async with watching(tmp_path) as bench:
         await isolated(bench)
-        await release(bench.watch, "a", author="ada", reason="I know better")
-        await bench.settle()
-        assert bench.routing() is Routing.OUT
-        intent = bench.decisions("a")[-1].intent
-        assert intent is not None
-        assert intent.outcome is not None
-        assert intent.outcome.result is Result.WITHDRAWN
-        assert "it breaches again" in intent.outcome.detail
-
         restarted(bench.nodes["a"])
         await bench.rounds(1)
         assert bench.routing() is Routing.OUT  # two clean runs are asked for
-        await release(bench.watch, "a", author="ada", reason="repaired")
+        await release(bench.watch, Word("a", "ada", "repaired"))
         await bench.settle()
         assert bench.routing() is Routing.IN
+
+
+async def test_a_breach_does_not_hold_a_person_back_and_takes_the_node_out_again(tmp_path: Path) -> None:
+    async with watching(tmp_path) as bench:
+        await isolated(bench)
+        heard = await release(bench.watch, Word("a", "ada", "I know better"))
+        await bench.settle()
+        assert bench.routing() is Routing.IN
+        assert ["letters is degraded" in one for one in heard.told] == [True]
+        assert bench.decisions("a")[-1].author == "ada"
+
+        await bench.rounds(1)
+        assert bench.routing() is Routing.OUT
+        assert bench.gateway.changes == [("http://a", True), ("http://a", False), ("http://a", True)]
 
 
 async def test_a_release_by_hand_waits_for_a_gateway_that_is_down(tmp_path: Path) -> None:
@@ -174,7 +180,7 @@ async def test_a_release_by_hand_waits_for_a_gateway_that_is_down(tmp_path: Path
         await isolated(bench)
         await bench.reload(settings("b"))
         bench.gateway.down = True
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         await bench.settle()
         await bench.advance(60)
         assert bench.routing() is Routing.RETURNING
@@ -189,7 +195,7 @@ async def test_a_release_by_hand_goes_under_the_name_of_the_isolation(tmp_path: 
     async with watching(tmp_path) as bench:
         await isolated(bench)
         await bench.reload(renamed("pod-7", pool={"mode": "observe"}))
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         await bench.settle()
         assert made(bench)[-1] == ("release", "http://a")
 
@@ -203,7 +209,7 @@ async def test_where_it_is_not_known_how_the_gateway_stands_a_person_can_release
         assert bench.routing() is Routing.CONTRADICTED
         bench.gateway.always = None
 
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         await bench.settle()
         assert bench.board().target("a") is None
 
@@ -215,7 +221,7 @@ async def refusal(bench: Bench, name: str = "a") -> str:
     """Why a release is refused; nothing has changed then."""
     calls, decisions = len(bench.gateway.calls), len(bench.decisions())
     with pytest.raises(InputError) as caught:
-        await release(bench.watch, name, author="ada", reason="x")
+        await release(bench.watch, Word(name, "ada", "x"))
     await bench.settle()
     assert (len(bench.gateway.calls), len(bench.decisions())) == (calls, decisions)
     return str(caught.value)
@@ -232,7 +238,7 @@ async def test_what_came_back_cannot_be_released_again(tmp_path: Path) -> None:
     async with watching(tmp_path) as bench:
         await isolated(bench)
         await bench.reload(settings(pool={"mode": "observe"}))
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         await bench.settle()
         assert await refusal(bench) == "a is not isolated by quantwatch"
 
@@ -242,7 +248,7 @@ async def test_an_order_under_way_is_not_crossed_by_another(tmp_path: Path) -> N
         await isolated(bench)
         await bench.reload(settings("b"))
         bench.gateway.down = True
-        await release(bench.watch, "a", author="ada", reason="x")
+        await release(bench.watch, Word("a", "ada", "x"))
         assert await refusal(bench) == "an order for a is under way already"
 
 
@@ -250,26 +256,23 @@ async def test_of_two_people_who_release_at_once_one_is_refused(tmp_path: Path) 
     async with watching(tmp_path) as bench:
         await isolated(bench)
         await bench.reload(settings("b"))
-        both = (release(bench.watch, "a", author=author, reason="x") for author in ("ada", "bob"))
+        both = (release(bench.watch, Word("a", author, "x")) for author in ("ada", "bob"))
         done = await asyncio.gather(*both, return_exceptions=True)
         await bench.settle()
 
-        assert [type(one) for one in done] == [str, InputError]
+        assert [type(one) for one in done] == [Heard, InputError]
         assert str(done[1]) == "an order for a is under way already"
         assert made(bench) == [("isolate", "http://a"), ("release", "http://a")]
 
 
 @pytest.mark.parametrize("scope", ["all", "pool:chat", "target:a"])
-async def test_what_is_paused_is_not_released(tmp_path: Path, scope: str) -> None:
+async def test_a_pause_is_told_and_does_not_hold_a_person_back(tmp_path: Path, scope: str) -> None:
     async with watching(tmp_path) as bench:
         await isolated(bench)
         await bench.reload(settings("b"))
-        pause = await bench.people.pause(scope, reason="rollout", author="bob", seconds=None)
-        said = await refusal(bench)
-        assert said == f"bob paused {scope}: rollout; `quantwatch resume {pause.id}` ends that"
-
-        await bench.people.resume(pause.id, author="ada")
-        await release(bench.watch, "a", author="ada", reason="x")
+        await bench.people.pause(scope, reason="rollout", author="bob", seconds=None)
+        heard = await release(bench.watch, Word("a", "ada", "x"))
+        assert heard.told == (f"bob paused {scope}: rollout",)
         await bench.settle()
         assert bench.board().target("a") is None
 
@@ -290,7 +293,7 @@ async def test_what_cannot_be_written_down_is_not_released(tmp_path: Path) -> No
         await bench.reload(settings(pool={"mode": "observe"}))
         lock = bench.lock()
         with pytest.raises(StoreError):
-            await release(bench.watch, "a", author="ada", reason="x")
+            await release(bench.watch, Word("a", "ada", "x"))
         lock.close()
         await bench.settle()
 
@@ -303,4 +306,4 @@ async def test_while_the_daemon_starts_nothing_can_be_released() -> None:
         raise AssertionError("nobody asked for it")
 
     with pytest.raises(InputError, match="still starting"):
-        await Desk(reload).release("a", author="ada", reason="x")
+        await Desk(reload).release(Word("a", "ada", "x"))

@@ -14,6 +14,7 @@ from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Brake
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
+from quantwatch.flow.word import Word
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.release import release
 from quantwatch.flows.resume import look
@@ -180,7 +181,7 @@ async def test_what_the_gateway_has_isolated_and_nobody_remembers_is_contradicte
         await bench.rounds(6)
         assert bench.routing("b") is Routing.CONTRADICTED
         with pytest.raises(InputError, match="not isolated by quantwatch"):
-            await release(bench.watch, "b", author="ada", reason="x")
+            await release(bench.watch, Word("b", "ada", "x"))
 
         # They end it at the gateway, and the next look sees that.
         lives.gateway.isolated.clear()

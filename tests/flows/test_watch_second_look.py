@@ -14,6 +14,7 @@ from quantwatch.flow.decision import Brake, Ruling
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
+from quantwatch.flow.word import Word
 from quantwatch.flows.cycle import Ran
 from quantwatch.flows.release import release
 from quantwatch.flows.resume import look
@@ -101,7 +102,7 @@ async def test_what_the_gateway_goes_on_routing_is_in_traffic_and_nobodys_isolat
         assert bench.path_of("routing")[-2:] == ["contradicted", "in"]
         assert (state.owner, state.gone, state.lane, state.node, state.driver) == (None,) * 5
         with pytest.raises(InputError, match="not isolated by quantwatch"):
-            await release(bench.watch, "a", author="ada", reason="x")
+            await release(bench.watch, Word("a", "ada", "x"))
 
         # It is still bad, so it does not stay there.
         await bench.rounds(1, "b", "a")
@@ -164,7 +165,7 @@ async def test_a_look_changes_nothing_where_an_order_began_while_the_gateway_was
         looking = asyncio.create_task(look(bench.watch))
         await bench.until(lambda: len(bench.wire.calls) >= asked + 2)
 
-        await release(bench.watch, "a", author="ada", reason="repaired")
+        await release(bench.watch, Word("a", "ada", "repaired"))
         answers.set()
         await looking
         await bench.settle()
@@ -231,7 +232,7 @@ async def test_clean_runs_of_another_server_do_not_bring_back_the_one_that_is_ou
         assert bench.routing() is Routing.OUT
         assert brakes(bench) == {Brake.DRIVER}
 
-        await release(bench.watch, "a", author="ada", reason="the old one is switched off")
+        await release(bench.watch, Word("a", "ada", "the old one is switched off"))
         await bench.settle()
         assert bench.routing() is Routing.IN
         told = [(one.body["action"], one.body["node_endpoint"]) for one in bench.gateway.calls]

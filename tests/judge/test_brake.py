@@ -353,7 +353,7 @@ def test_a_release_is_held_by_no_brake_on_capacity(members: int) -> None:
     [
         (PoolMode.OBSERVE, Ruling.SUPPRESSED, [Brake.DRY_RUN]),
         (PoolMode.DRY_RUN, Ruling.WOULD_HAVE, [Brake.DRY_RUN]),
-        (PoolMode.APPROVE, Ruling.SUPPRESSED, [Brake.AWAITING_APPROVAL]),
+        (PoolMode.APPROVE, Ruling.PROPOSED, [Brake.AWAITING_APPROVAL]),
         (PoolMode.ENFORCE, Ruling.ACT, []),
     ],
 )

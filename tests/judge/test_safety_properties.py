@@ -145,7 +145,10 @@ def test_a_dry_run_tells_what_enforce_would_do(fleet: Fleet) -> None:
         return ruling(asking(Action.ISOLATE, "node-0"), replace(fleet, rules=replace(fleet.rules, mode=mode)))[0]
 
     assert (in_mode(PoolMode.DRY_RUN) is Ruling.WOULD_HAVE) is (in_mode(PoolMode.ENFORCE) is Ruling.ACT)
-    assert in_mode(PoolMode.OBSERVE) is in_mode(PoolMode.APPROVE) is Ruling.SUPPRESSED
+    assert in_mode(PoolMode.OBSERVE) is Ruling.SUPPRESSED
+    assert in_mode(PoolMode.APPROVE) in (Ruling.PROPOSED, Ruling.SUPPRESSED)
+    if in_mode(PoolMode.ENFORCE) is Ruling.ACT:
+        assert in_mode(PoolMode.APPROVE) is Ruling.PROPOSED
 
 
 @given(fleets(), st.sampled_from(Action))

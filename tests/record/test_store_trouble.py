@@ -15,12 +15,16 @@ import pytest
 from sqlalchemy import Connection
 
 from quantwatch.errors import StoreError
+from quantwatch.record.archive import Archive
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.place import network_file_system
+from quantwatch.record.salvage import Count, salvage
+from quantwatch.record.steps import STEPS, version_of
 from support.builders import FakeClock
 from support.stored import after, at, decision, intent, leaving, opened, run
 
 TESTS = Path(__file__).resolve().parents[1]
+DATA = TESTS / "data"
 PAGE = 4096
 
 
@@ -357,30 +361,75 @@ def version(path: Path) -> str:
 
 def test_an_older_store_is_brought_to_the_newest_version_once(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
-    assert version(path) == "1"
+    assert version(path) == str(version_of())
 
     for _ in range(2):
-        with opened(tmp_path, steps=(add_colour,)) as store:
+        with opened(tmp_path, steps=(*STEPS, add_colour)) as store:
             assert len(store.open_intents()) == 1
 
-    assert (version(path), "colour" in pause_columns(path)) == ("2", True)
+    assert (version(path), "colour" in pause_columns(path)) == (str(version_of() + 1), True)
+
+
+def test_a_store_of_version_1_is_kept_whole_and_has_the_shape_of_a_new_one(tmp_path: Path) -> None:
+    """The file was written by version 1: a run, a decision with its open order, and a target on its way out."""
+    path = of_version_1(tmp_path)
+    with opened(tmp_path) as store:
+        (state,) = store.target_states()
+        assert (state.routing, state.owner, state.human, state.human_until) == ("leaving", "d-1", "none", None)
+        (waits,) = store.open_intents()
+        assert (waits.order.decision, waits.order.origin) == ("d-1", "verdicts")
+        assert store.proposals() == ([], [])
+        assert len(store.set_states()) == 1
+    with Archive.open(path) as archive:
+        (made,) = archive.decisions()
+        assert (made.author, made.origin, made.proposal) == ("quantwatch", "verdicts", None)
+    opened(tmp_path, name="new.db").close()
+    assert shape(path) == shape(tmp_path / "new.db")
+
+
+def test_what_version_1_wrote_can_be_recovered_from_a_damaged_file(tmp_path: Path) -> None:
+    damaged = of_version_1(tmp_path)
+    opened(tmp_path, name="new.db").close()
+    counts = salvage(damaged, tmp_path / "new.db")
+    assert counts["target_states"] == Count(saved=1)
+    assert counts["decisions"].saved == counts["intents"].saved == 1
+    assert not counts["proposals"].complete
+    with opened(tmp_path, name="new.db") as store:
+        assert [one.owner for one in store.target_states()] == ["d-1"]
+
+
+def of_version_1(folder: Path) -> Path:
+    path = folder / "q.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.executescript((DATA / "store-v1.sql").read_text("utf-8"))
+    assert version(path) == "1"
+    return path
+
+
+def shape(path: Path) -> tuple[object, ...]:
+    """Columns of every table, without the spelling of their types, and every index."""
+    with closing(sqlite3.connect(path)) as other:
+        names = [row[0] for row in other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
+        columns = {name: {row[1]: row[2:] for row in other.execute(f"PRAGMA table_info({name})")} for name in names}
+        indexes = other.execute("SELECT name FROM sqlite_master WHERE type IN ('index', 'trigger') ORDER BY name")
+        return columns, indexes.fetchall()
 
 
 def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
     with pytest.raises(StoreError, match="nowhere"):
-        opened(tmp_path, steps=(add_colour, break_off))
-    assert version(path) == "1"
+        opened(tmp_path, steps=(*STEPS, add_colour, break_off))
+    assert version(path) == str(version_of())
     assert pause_columns(path) & {"colour", "size"} == set()
     opened(tmp_path).close()
 
 
 def test_a_store_of_a_newer_quantwatch_is_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
-    opened(tmp_path, steps=(add_colour,)).close()
+    opened(tmp_path, steps=(*STEPS, add_colour)).close()
     before = path.read_bytes()
 
-    with pytest.raises(StoreError, match="has schema version 2, newer than 1"):
+    with pytest.raises(StoreError, match="has schema version 3, newer than 2"):
         opened(tmp_path)
 
     assert path.read_bytes() == before

@@ -6,12 +6,13 @@ from typing import Any
 
 from quantwatch.flow.as_json import NUMBERS
 from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
-from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.decision import Action, PoolMode
 from quantwatch.flow.handshake import Handshake, Point, Seen
 from quantwatch.flow.identity import Identity
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, ReferenceState
 from quantwatch.flow.run import RunRecord, Trigger
-from quantwatch.flow.state import Pause, Routing, SetState, TargetState
+from quantwatch.flow.state import Human, Pause, Routing, SetState, TargetState
 from quantwatch.flow.verdict import Limit, Metric, Quality
 
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -93,11 +94,14 @@ def board(
 
 def rich_board() -> Board:
     """A board on which every series has a value."""
-    sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True)
+    said = {"human": Human.FORCED_OUT, "human_author": "ada", "human_reason": "smoke", "human_until": AT}
+    sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True, **said)
     paused = Pause("p-1", "pool:chat", "rollout", "ada", AT, None)
     whole = board(target_board("node-a", measured(), measured(task_set="code")), sick, pauses=(paused,))
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
-    return replace(whole, baseline=replace(whole.baseline, references=(reference,), answers=True))
+    wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
+    baseline = replace(whole.baseline, references=(reference,), answers=True)
+    return replace(whole, baseline=baseline, proposals=(wish,))
 
 
 def starting(whole: Board) -> Board:

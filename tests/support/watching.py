@@ -29,6 +29,7 @@ from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.people import People
 from quantwatch.flows.resume import resume
+from quantwatch.flows.tend import tend
 from quantwatch.flows.upkeep import end_pauses, retry_store
 from quantwatch.flows.watch import Watch
 from quantwatch.record.archive import Archive, StoredDecision
@@ -201,6 +202,7 @@ class Bench:
         await retry_store(self.keeper)
         if self.keeper.trouble is None:
             self.watch.revive()
+            await tend(self.watch)
         await self.settle()
 
     async def reload(self, raw: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Commands that talk to a running daemon through its admin listener: status, pause, resume, reload, release, accept."""
+"""Commands that talk to a running daemon through its admin listener: status, pause, resume, reload, accept."""
 
 import asyncio
 import getpass
@@ -87,18 +87,6 @@ def accept_baseline(
     body = {"reason": reason, "author": author or user()}
     told = asked(config, lambda link: link.post("/api/v1/baseline/accept", body))
     say(f"accepted: {told['accepted']}")
-
-
-def release(
-    config: Config,
-    target: Annotated[str, typer.Argument(help="The target's name")],
-    reason: Annotated[str, typer.Option(help="Why; it is recorded with the decision")],
-    author: Annotated[str | None, typer.Option(help="Who says so; the user of this shell if left out")] = None,
-) -> None:
-    """Bring an isolated target back that left the configuration, or whose pool is not in mode enforce any more."""
-    body = {"target": target, "reason": reason, "author": author or user()}
-    told = asked(config, lambda link: link.post("/api/v1/releases", body))
-    say(f"release ordered: {told['decision']}")
 
 
 def asked(config: Path, action: "Callable[[Link], Awaitable[Answer]]") -> dict[str, Any]:

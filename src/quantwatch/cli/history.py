@@ -19,16 +19,23 @@ def history(
     task_set: Annotated[str | None, typer.Option(help="Of this task set only")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first")] = 20,
     decisions: Annotated[bool, typer.Option("--decisions", help="Decisions instead of runs")] = False,  # noqa: FBT002, a flag
+    changes: Annotated[  # noqa: FBT002, a flag
+        bool, typer.Option("--changes", help="Changes of quality, routing and people's words instead of runs")
+    ] = False,
     json_file: JsonOption = None,
 ) -> None:
-    """List runs or decisions, newest first. Times are UTC."""
-    from quantwatch.cli.records import decision_json, decisions_table, runs_table, shown_end
+    """List runs, decisions or changes of state, newest first. Times are UTC."""
+    from quantwatch.cli.record_json import changes_json, decision_json
+    from quantwatch.cli.records import changes_table, decisions_table, runs_table, shown_end
     from quantwatch.record.archive import Archive
 
     out = console(json_file)
     out.width = _room(out)
     with Archive.open(store_path(config, store)) as archive:
-        if decisions:
+        if changes:
+            found = archive.timeline(target=target, limit=limit)
+            table, content = changes_table(found, out.width), {"changes": changes_json(found)}
+        elif decisions:
             made = archive.decisions(target=target, task_set=task_set, limit=limit)
             table, content = decisions_table(made, out.width), {"decisions": [decision_json(one) for one in made]}
         else:
@@ -54,7 +61,8 @@ def show(
     json_file: JsonOption = None,
 ) -> None:
     """Show everything about one run or decision."""
-    from quantwatch.cli.records import changes_json, decision_json, show_decision, show_run
+    from quantwatch.cli.record_json import changes_json, decision_json
+    from quantwatch.cli.records import show_decision, show_run
     from quantwatch.record.archive import Archive
     from quantwatch.record.documents import StoredRun
 

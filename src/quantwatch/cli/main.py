@@ -20,6 +20,7 @@ from quantwatch.cli import (
     handshake,
     history,
     inspect,
+    people,
     prompts,
     references,
     rollout,
@@ -50,7 +51,12 @@ app.command("status")(admin.status)
 app.command("pause")(admin.pause)
 app.command("resume")(admin.resume)
 app.command("reload")(admin.reload)
-app.command("release")(admin.release)
+app.command("isolate")(people.isolate)
+app.command("hold")(people.hold)
+app.command("release")(people.release)
+app.command("confirm-healthy")(people.confirm_healthy)
+app.command("approve")(people.approve)
+app.command("reject")(people.reject)
 app.command("accept-baseline")(admin.accept_baseline)
 app.command("history")(history.history)
 app.command("show")(history.show)

@@ -11,12 +11,14 @@ from rich.text import Text
 
 from quantwatch.cli.differences import Difference, explained
 from quantwatch.cli.tables import STYLE, number
+from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS, percent
 from quantwatch.record.archive import StoredDecision
-from quantwatch.record.documents import StoredRun, order_json
+from quantwatch.record.documents import StoredRun
 
 WIDE = 130
 """From this many columns on, whole ids and reasons are shown."""
@@ -149,10 +151,13 @@ def show_decision(one: StoredDecision, out: Console) -> None:
 
 def _decision_lines(one: StoredDecision) -> Iterator[str]:
     yield one.reason
-    yield f"{_when(one.at)}, pool {one.pool} in mode {one.mode}, lane {one.lane or '-'}"
+    yield f"{_when(one.at)}, pool {one.pool} in mode {one.mode}, lane {one.lane or '-'}, by {one.author}"
     yield f"evidence: run {one.run or '-'} of task set {one.task_set or '-'}"
     yield from (f"found: {finding['reason']}" for finding in one.findings)
-    yield from (f"objection {objection['brake']}: {objection['reason']}" for objection in one.objections)
+    overridden = "overridden " if one.ruling is Ruling.ACT else ""
+    yield from (f"{overridden}objection {each['brake']}: {each['reason']}" for each in one.objections)
+    if one.proposal is not None:
+        yield _fate(one.proposal)
     if one.intent is None:
         yield "nothing was sent"
         return
@@ -164,6 +169,25 @@ def _decision_lines(one: StoredDecision) -> Iterator[str]:
         return
     doubt = "; it may have taken effect nevertheless" if outcome.doubt else ""
     yield f"outcome {outcome.result} at {_when(outcome.at)}: {outcome.detail}{doubt}"
+
+
+def _fate(one: Proposal) -> str:
+    if one.closed is None:
+        return f"proposal: waits until {_when(one.expires)}"
+    return f"proposal: {one.fate} at {_when(one.closed)} by {one.author}: {one.said}"
+
+
+def changes_table(changes: Sequence[Transition], width: int) -> Table:
+    """One line a change of state on any axis."""
+    wide = width >= WIDE
+    table = _table("when (UTC)", "target", "axis", "from", "to", "by")
+    _folding(table, 1, 5)
+    table.add_column("why", overflow="fold")
+    for one in changes:
+        axis = one.axis.value if one.task_set is None else f"{one.axis.value} {one.task_set}"
+        names = (Text(one.target), Text(axis), one.old, one.new, Text(one.author), Text(one.reason))
+        table.add_row(_when(one.at, wide=wide), *names)
+    return table
 
 
 def show_differences(
@@ -190,45 +214,6 @@ def show_differences(
         for one in values:
             table.add_row(one.label, _value(one, one.before), _value(one, one.after), _change(one))
         out.print(table, soft_wrap=False)
-
-
-def decision_json(one: StoredDecision) -> dict[str, Any]:
-    """A decision with its order and outcome, ready for json.dumps."""
-    names = ("id", "target", "pool", "reason", "lane", "task_set", "run")
-    content: dict[str, Any] = {name: getattr(one, name) for name in names}
-    intent, outcome = one.intent, one.intent.outcome if one.intent is not None else None
-    return {
-        **content,
-        "lane": None if one.lane is None else str(one.lane),
-        "at": one.at.isoformat(),
-        "action": one.action.value,
-        "mode": one.mode.value,
-        "ruling": one.ruling.value,
-        "objections": [dict(objection) for objection in one.objections],
-        "findings": [dict(finding) for finding in one.findings],
-        "order": None if intent is None else order_json(intent.order),
-        "opened": None if intent is None else intent.opened.isoformat(),
-        "attempts": 0 if intent is None else intent.attempts,
-        "outcome": None
-        if outcome is None
-        else {
-            "result": outcome.result.value,
-            "detail": outcome.detail,
-            "at": outcome.at.isoformat(),
-            "attempts": outcome.attempts,
-            "doubt": outcome.doubt,
-        },
-        "transitions": changes_json(one.transitions),
-    }
-
-
-def changes_json(changes: Sequence[Transition]) -> list[dict[str, Any]]:
-    """Transitions, ready for json.dumps."""
-    names = ("target", "old", "new", "reason", "task_set", "run", "decision", "author")
-    return [
-        {"at": one.at.isoformat(), "axis": one.axis.value, **{name: getattr(one, name) for name in names}}
-        for one in changes
-    ]
 
 
 def _tell_changes(out: Console, changes: Sequence[Transition]) -> None:

@@ -62,7 +62,9 @@ def _below(target: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     if target["routing"] != Routing.IN and target["decision"]:
         yield f"by decision {target['decision']}", "dim"
     if target["human"] != Human.NONE:
-        yield f"a person has said: {target['human']}", "yellow"
+        until = f"until {local(target['human_until'], now)}" if target["human_until"] else "until released"
+        yield f"a person has said: {target['human']} {until}, by {target['human_author']}", "yellow"
+        yield f"because: {target['human_reason']}", "yellow"
     for one in target["task_sets"]:
         if one["quality"] not in GOOD or not one["fresh"]:
             yield _bad_set(one, now), "dim"
@@ -96,6 +98,12 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         whose = f"{until}, by {one['author']}: {one['reason']} ({one['id']})"
         scope = one["scope"].removeprefix(ROLLOUT)
         yield f"{'paused' if scope == one['scope'] else 'rollout expected:'} {scope} {whose}", "yellow"
+    for one in board["proposals"]:
+        waits = f"waits for approval until {local(one['expires'], now)}: {one['action']} {one['target']}"
+        yield f"{waits}: {one['reason']} ({one['decision']})", "bold yellow"
+        if one["objections"]:
+            yield f"  objections then: {one['objections']}", "yellow"
+        yield f"  quantwatch approve {one['decision']}, or quantwatch reject {one['decision']} --reason ...", "yellow"
 
 
 def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:

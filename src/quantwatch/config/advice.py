@@ -16,8 +16,8 @@ def advice(settings: Settings) -> list[str]:
 
 def _modes(settings: Settings) -> Iterator[str]:
     for name, pool in settings.pools.items():
-        if pool.mode is PoolMode.APPROVE:
-            yield f"pools.{name}.mode: approve records what waits for a person, and nothing acts"
+        if pool.mode is PoolMode.APPROVE and settings.gateway.driver == "dry_run":
+            yield f"pools.{name}.mode: approve with gateway.driver dry_run proposes nothing; use webhook or verdict"
         if pool.mode is PoolMode.ENFORCE and settings.gateway.driver == "dry_run":
             yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; use webhook or verdict"
         if pool.mode is PoolMode.ENFORCE and pool.max_isolated == 0:

@@ -46,6 +46,9 @@ class PoolSettings(Strict):
     storm_cooldown: PositiveDuration = written("30m", "How long nothing acts after a storm has passed")
     release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
     minimum_hold: Duration = written("10m", "Shortest isolation, times the number of isolations so far, at most 8")
+    approval_expires: PositiveDuration = written(
+        "4h", "Mode approve: how long a proposal waits, and how long the same wish rests after it was rejected"
+    )
 
 
 class ScheduleSettings(Strict):

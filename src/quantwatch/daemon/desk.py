@@ -8,6 +8,7 @@ from quantwatch.errors import InputError
 from quantwatch.expose.admin import Reloaded
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Pause
+from quantwatch.flow.word import Heard, Word
 
 if TYPE_CHECKING:
     from quantwatch.flows.people import People
@@ -38,13 +39,41 @@ class Desk:
         """Take the baseline as it is now for the yardstick. Raises StoreError."""
         return await self._people().accept_baseline(author=author, reason=reason)
 
-    async def release(self, target: str, *, author: str, reason: str) -> str:
-        """Bring an isolated target back; the decision's id. Raises InputError where that cannot be, StoreError."""
+    async def isolate(self, word: Word) -> Heard:
+        """Take a target out and keep it out. Raises InputError where that cannot be, StoreError."""
+        from quantwatch.flows.words import isolate
+
+        return await isolate(self._watch(), word)
+
+    async def hold(self, word: Word) -> Heard:
+        """Let nothing automatic change a target's routing. Raises InputError, StoreError."""
+        from quantwatch.flows.words import hold
+
+        return await hold(self._watch(), word)
+
+    async def release(self, word: Word) -> Heard:
+        """Bring a target back and free it. Raises InputError where that cannot be, StoreError."""
         from quantwatch.flows.release import release
 
-        if self.watch is None:
-            raise InputError("quantwatch is still starting; try again in a moment")
-        return await release(self.watch, target, author=author, reason=reason)
+        return await release(self._watch(), word)
+
+    async def confirm_healthy(self, word: Word) -> Heard:
+        """Let what was measured up to now count no more. Raises InputError, StoreError."""
+        from quantwatch.flows.release import confirm_healthy
+
+        return await confirm_healthy(self._watch(), word)
+
+    async def approve(self, proposal: str, *, author: str) -> Heard:
+        """Give the order that a proposal asks for. Raises InputError where that cannot be, StoreError."""
+        from quantwatch.flows.approve import approve
+
+        return await approve(self._watch(), proposal, author=author)
+
+    async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
+        """Close a proposal. Raises InputError where there is none, StoreError."""
+        from quantwatch.flows.approve import reject
+
+        return await reject(self._watch(), proposal, author=author, reason=reason)
 
     async def run_now(self, target: str, task_set: str | None) -> int:
         """Queue runs of a target, of one task set or of all; gives how many were queued."""
@@ -52,6 +81,11 @@ class Desk:
             return 0
         names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
         return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+
+    def _watch(self) -> "Watch":
+        if self.watch is None:
+            raise InputError("quantwatch is still starting; try again in a moment")
+        return self.watch
 
     def _people(self) -> "People":
         if self.people is None:

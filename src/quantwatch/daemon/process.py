@@ -261,12 +261,14 @@ class Daemon:
             one.result()
 
     async def _mend_store(self, keeper: Keeper) -> None:
+        tend = (await asyncio.to_thread(_import_resume)).tend
         while True:
             await self.clock.sleep(STORE_RETRY_SECONDS)
             end_pauses(self.memory, self.clock)
             await retry_store(keeper)
             if self.desk.watch is not None and keeper.trouble is None:
                 self.desk.watch.revive()
+                await tend(self.desk.watch)
 
     async def _look(self) -> None:
         look = (await asyncio.to_thread(_import_resume)).look

@@ -1,6 +1,6 @@
 """The listener of those who run quantwatch: state, pauses, reload, runs by hand. On loopback unless configured."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -12,17 +12,26 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from quantwatch.errors import InputError, QuantwatchError, StoreError
-from quantwatch.expose.as_json import board_json, pause_json
+from quantwatch.expose.as_json import board_json, pause_json, proposal_json
 from quantwatch.expose.body import BodyError, Fields, read_body
 from quantwatch.expose.guard import Guard
 from quantwatch.expose.page import ADMIN_LINKS, page
 from quantwatch.expose.replies import error_reply, html_reply, json_reply, refused
 from quantwatch.flow.board import Board
 from quantwatch.flow.state import ROLLOUT, Pause
+from quantwatch.flow.word import Heard, Word
 from quantwatch.log import Logger, logger
 
 LONGEST_PAUSE = 366 * 86_400.0
 """Seconds; who needs more leaves the end open."""
+
+WORDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "isolations": ("isolate", ("seconds", "force")),
+    "holds": ("hold", ("seconds",)),
+    "releases": ("release", ()),
+    "confirmations": ("confirm_healthy", ()),
+}
+"""Words about a target by their path: what is done, and which fields there are beside target, author and reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +62,28 @@ class Admin(Protocol):
         """Take the baseline as it is now for the yardstick; says what was accepted."""
         ...
 
-    async def release(self, target: str, *, author: str, reason: str) -> str:
-        """Bring an isolated target back; the id of the decision. An InputError says why it cannot be."""
+    async def isolate(self, word: Word) -> Heard:
+        """Take a target out of traffic and keep it out."""
+        ...
+
+    async def hold(self, word: Word) -> Heard:
+        """Let nothing automatic change a target's routing."""
+        ...
+
+    async def release(self, word: Word) -> Heard:
+        """Bring an isolated target back, and free it from what people have said."""
+        ...
+
+    async def confirm_healthy(self, word: Word) -> Heard:
+        """Let what was measured of a target up to now count no more, and bring it back."""
+        ...
+
+    async def approve(self, proposal: str, *, author: str) -> Heard:
+        """Give the order that a proposal asks for."""
+        ...
+
+    async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
+        """Close a proposal without an order."""
         ...
 
     async def run_now(self, target: str, task_set: str | None) -> int:
@@ -76,7 +105,10 @@ def admin_app(
             Route("/api/v1/pauses", api.pause, methods=["POST"]),
             Route("/api/v1/pauses/{id}", api.resume, methods=["DELETE"]),
             Route("/api/v1/baseline/accept", api.accept_baseline, methods=["POST"]),
-            Route("/api/v1/releases", api.release, methods=["POST"]),
+            *(Route(f"/api/v1/{path}", api.word(path), methods=["POST"]) for path in WORDS),
+            Route("/api/v1/proposals", api.proposals, methods=["GET"]),
+            Route("/api/v1/proposals/{id}/approve", api.approve, methods=["POST"]),
+            Route("/api/v1/proposals/{id}/reject", api.reject, methods=["POST"]),
             Route("/api/v1/runs", api.run, methods=["POST"]),
         ],
         middleware=[Middleware(Guard, token=token)],
@@ -129,11 +161,38 @@ class _Api:
         self._called(request, "accept_baseline", author=author, reason=reason)
         return json_reply({"accepted": await self._admin.accept_baseline(author=author, reason=reason)})
 
-    async def release(self, request: Request) -> Response:
-        fields = await read_body(request, known=("target", "author", "reason"))
-        target, author, reason = fields.text("target"), fields.text("author"), fields.text("reason")
-        self._called(request, "release", target=target, author=author, reason=reason)
-        return json_reply({"decision": await self._admin.release(target, author=author, reason=reason)}, 202)
+    def word(self, path: str) -> Callable[[Request], Awaitable[Response]]:
+        """What a person says about a target; WORDS tells which fields each word has."""
+        name, also = WORDS[path]
+        do: Callable[[Word], Awaitable[Heard]] = getattr(self._admin, name)
+
+        async def said(request: Request) -> Response:
+            fields = await read_body(request, known=("target", "author", "reason", *also))
+            word = Word(
+                fields.text("target"),
+                fields.text("author"),
+                fields.text("reason"),
+                seconds=fields.seconds("seconds", most=LONGEST_PAUSE),
+                force=fields.flag("force"),
+            )
+            self._called(request, name, **{one: getattr(word, one) for one in ("target", "author", "reason", *also)})
+            return _heard(await do(word))
+
+        return said
+
+    async def proposals(self, _: Request) -> Response:
+        return json_reply({"proposals": [proposal_json(one) for one in self._board().proposals]})
+
+    async def approve(self, request: Request) -> Response:
+        author, proposal = (await read_body(request, known=("author",))).text("author"), request.path_params["id"]
+        self._called(request, "approve", proposal=proposal, author=author)
+        return _heard(await self._admin.approve(proposal, author=author))
+
+    async def reject(self, request: Request) -> Response:
+        fields, proposal = await read_body(request, known=("author", "reason")), request.path_params["id"]
+        author, reason = fields.text("author"), fields.text("reason")
+        self._called(request, "reject", proposal=proposal, author=author, reason=reason)
+        return _heard(await self._admin.reject(proposal, author=author, reason=reason))
 
     async def run(self, request: Request) -> Response:
         fields = await read_body(request, known=("target", "task_set"))
@@ -160,6 +219,10 @@ class _Api:
         """Put a call that changes something on record before it is carried out."""
         client = request.client.host if request.client is not None else "unknown"
         self._log.warning("admin call", call=call, client=client, **values)
+
+
+def _heard(heard: Heard) -> Response:
+    return json_reply({"decision": heard.decision, "told": list(heard.told)}, 200 if heard.decision is None else 202)
 
 
 async def _failed(_: Request, exc: Exception) -> Response:

@@ -7,6 +7,7 @@ from typing import Any
 from quantwatch import __version__
 from quantwatch.flow.as_json import handshake_json, identity_json, load_json
 from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause
 
@@ -23,6 +24,7 @@ def board_json(board: Board) -> dict[str, Any]:
         "pools": [_pool(one) for one in board.pools],
         "targets": [_target(one) for one in board.targets],
         "pauses": [pause_json(one) for one in board.pauses],
+        "proposals": [proposal_json(one) for one in board.proposals],
     }
 
 
@@ -42,6 +44,22 @@ def pause_json(pause: Pause) -> dict[str, Any]:
         "author": pause.author,
         "since": time_json(pause.since),
         "until": time_json(pause.until),
+    }
+
+
+def proposal_json(one: Proposal) -> dict[str, Any]:
+    """What waits for a person."""
+    return {
+        "decision": one.decision,
+        "action": one.action.value,
+        "target": one.target,
+        "pool": one.pool,
+        "reason": one.reason,
+        "task_set": one.task_set,
+        "evidence": one.evidence,
+        "objections": one.objections,
+        "opened": time_json(one.opened),
+        "expires": time_json(one.expires),
     }
 
 
@@ -109,6 +127,11 @@ def _target(target: TargetBoard) -> dict[str, Any]:
         "reason": target.reason,
         "routing": state.routing.value,
         "human": state.human.value,
+        "human_author": state.human_author,
+        "human_reason": state.human_reason,
+        "human_since": time_json(state.human_since),
+        "human_until": time_json(state.human_until),
+        "vouched": time_json(state.vouched),
         "decision": state.owner,
         "since": time_json(state.since),
         "ejections": state.ejections,

@@ -50,6 +50,13 @@ class Fields:
             raise BodyError(name, "must not hold line breaks or control characters")
         return value.strip()
 
+    def flag(self, name: str) -> bool:
+        """A truth value; False where it is left out."""
+        value = self.values.get(name, False)
+        if not isinstance(value, bool):
+            raise BodyError(name, "must be true or false")
+        return value
+
     def seconds(self, name: str, *, most: float) -> float | None:
         """A positive number of seconds, or None where it is left out or null."""
         value = self.values.get(name)

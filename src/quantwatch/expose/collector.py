@@ -92,6 +92,7 @@ def families(board: Board) -> Iterable[Family]:
     _baseline(page, board.baseline)
     for pool in board.pools:
         _pool(page, pool)
+        page.put(m.APPROVALS, sum(one.pool == pool.name for one in board.proposals), pool.name)
     for target in board.targets:
         _target(page, target)
     _pauses(page, board)
@@ -153,6 +154,7 @@ def _target(page: _Page, target: TargetBoard) -> None:
     page.choose(m.QUALITY, target.quality, name)
     page.choose(m.ROUTING, state.routing, name)
     page.choose(m.HUMAN, state.human, name)
+    page.put(m.HUMAN_UNTIL, state.human_until, name)
     _handshake(page, name, target.handshake)
     page.put(m.LEFT, target.left, name)
     page.put(m.ISOLATED_SINCE, state.since if state.routing is Routing.OUT else None, name)

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram
 
 from quantwatch.expose import metrics as m
 from quantwatch.flow.decision import Action, Brake, Result, Ruling
+from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Human, Routing, Transition
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
@@ -16,6 +17,9 @@ SKIPS = ("overlap", "draining", "crashed")
 
 CALL_FAILURES = ("unavailable", "refused")
 """How a call to the gateway can fail (act/carry_out.Attempt)."""
+
+FATES = tuple(one for one in Fate if one is not Fate.OPEN)
+"""How a proposal can end."""
 
 OTHER = "other"
 STATES: dict[Axis, type[Quality] | type[Routing] | type[Human]] = {
@@ -31,6 +35,7 @@ COUNTERS = (
     m.LIMIT_BREACHES,
     m.SUPPRESSED,
     m.DECISIONS,
+    m.PROPOSALS,
     m.TRANSITIONS,
     m.GATEWAY_CALLS,
     m.GATEWAY_FAILURES,
@@ -92,6 +97,8 @@ class Meters:
         for action in Action:
             for ruling in Ruling:
                 self._count(m.DECISIONS, pool, action.value, ruling.value, by=0)
+            for fate in FATES:
+                self._count(m.PROPOSALS, pool, action.value, fate.value, by=0)
 
     def expect_driver(self, driver: str) -> None:
         """Start the series of the configured driver at 0."""
@@ -137,6 +144,10 @@ class Meters:
     def decided(self, pool: str, action: Action, ruling: Ruling) -> None:
         """Count a decision."""
         self._count(m.DECISIONS, pool, action.value, ruling.value)
+
+    def proposal_closed(self, pool: str, action: Action, fate: Fate) -> None:
+        """Count a proposal that no longer waits."""
+        self._count(m.PROPOSALS, pool, action.value, fate.value)
 
     def transition(self, change: Transition) -> None:
         """Count a change of a target's state."""

@@ -96,6 +96,7 @@ QUALITY = Series(
 )
 ROUTING = Series("target_routing", "1 for where a target is routed; 0 for the others.", ("target", "routing"))
 HUMAN = Series("target_human", "1 for what a person said about a target; 0 for the others.", ("target", "human"))
+HUMAN_UNTIL = Series("target_human_until_timestamp_seconds", "When a person's word about a target ends.", TARGET)
 LEFT = Series("target_left", "Whether a target has left the configuration and is kept for its isolation.", TARGET)
 BREACHES = Series("consecutive_breaches", "Runs in a row that breached a limit.", SET)
 CLEAN = Series("consecutive_clean", "Runs in a row that were clean.", SET)
@@ -106,6 +107,7 @@ POOL_TARGETS = Series("pool_targets", "Targets of a pool.", POOL)
 POOL_ISOLATED = Series("pool_isolated_targets", "Isolated targets of a pool.", POOL)
 POOL_ALLOWED = Series("pool_max_isolated_targets", "How many targets of a pool may be isolated at once.", POOL)
 STORM = Series("storm_active", "Whether so many targets of a pool breach at once that nothing acts.", POOL)
+APPROVALS = Series("open_approvals", "Proposals of a pool that wait for a person.", POOL)
 MODE = Series("mode", "1 for how far quantwatch may go with a pool; 0 for the others.", ("pool", "mode"))
 PAUSED = Series(
     "paused", "Whether actions are paused for a scope (all, pool:NAME, target:NAME, or rollout: before it).", ("scope",)
@@ -155,6 +157,7 @@ RUNS_SKIPPED = Series("runs_skipped_total", "Runs that were due and not made.", 
 LIMIT_BREACHES = Series("threshold_breaches_total", "Runs over a critical limit, confirmed or not.", SET)
 SUPPRESSED = Series("actions_suppressed_total", "Wishes to act that something objected to.", ("pool", "reason"))
 DECISIONS = Series("decisions_total", "Decisions about targets.", ("pool", "action", "ruling"))
+PROPOSALS = Series("proposals_closed_total", "Proposals that no longer wait for a person.", ("pool", "action", "fate"))
 TRANSITIONS = Series("state_transitions_total", "Changes of a target's state.", ("target", "axis", "to"))
 GATEWAY_CALLS = Series("gateway_requests_total", "Calls to the gateway.", ("driver", "action"))
 GATEWAY_FAILURES = Series(

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from quantwatch import __version__
 from quantwatch.expose.as_json import not_ready, time_json
 from quantwatch.flow.board import Board, TargetBoard
-from quantwatch.flow.state import Human, Routing
+from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
 
 STYLE = """
@@ -69,6 +69,10 @@ def _lines(board: Board) -> Iterable[str]:
     for pause in board.pauses:
         until = time_json(pause.until) or "further notice"
         yield _said("warn", f"Paused ({pause.scope}) by {pause.author} until {until}: {pause.reason}")
+    for one in board.proposals:
+        against = f"; objections then: {one.objections}" if one.objections else ""
+        waits = f"Waits for approval until {time_json(one.expires)}: {one.action} {one.target}: {one.reason}{against}"
+        yield _said("warn", f"{waits} ({one.decision})")
 
 
 def _baseline(sound: bool | None, trouble: str | None) -> str:  # noqa: FBT001, three states of one thing
@@ -83,7 +87,7 @@ def _row(target: TargetBoard, *, verdicts: bool) -> str:
     name = escape(state.target)
     if verdicts:
         name = f'<a href="/verdict/{quote(state.target, safe="", errors="replace")}">{name}</a>'
-    notes = ["left the configuration"] * target.left + [state.human.value] * (state.human is not Human.NONE)
+    notes = ["left the configuration"] * target.left + [_spoken(state)] * (state.human is not Human.NONE)
     routed = _said("good" if state.routing is Routing.IN else "bad", state.routing.value)
     cells = (
         name + "".join(f"<br><small>{escape(note)}</small>" for note in notes),
@@ -93,6 +97,11 @@ def _row(target: TargetBoard, *, verdicts: bool) -> str:
         escape(target.reason),
     )
     return f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>\n"
+
+
+def _spoken(state: TargetState) -> str:
+    until = time_json(state.human_until) or "further notice"
+    return f"{state.human.value} by {state.human_author} until {until}: {state.human_reason}"
 
 
 def _tone(quality: Quality) -> str:

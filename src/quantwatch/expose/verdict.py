@@ -45,15 +45,16 @@ def cannot_tell(name: str, reason: str) -> dict[str, Any]:
 def _spared(board: Board, target: TargetBoard) -> str | None:
     """Why a target may have traffic; None when it may not."""
     state = target.state
+    out = state.routing in OUT_OF_TRAFFIC and state.owner is not None
     if not board.own.restored:
         return "quantwatch is starting and does not know yet what it has isolated"
+    if out and state.human in (Human.FORCED_OUT, Human.HELD):
+        return None  # no mode of a pool changes what a person has said
     if any(one.name == state.pool and one.mode is PoolMode.OBSERVE for one in board.pools):
         return f"the pool {state.pool} is only observed; {target.reason}"
     if state.human is Human.FORCED_IN:
         return f"a person has forced it in; {target.reason}"
-    if state.routing in OUT_OF_TRAFFIC and state.owner is not None:
-        return None
-    return target.reason
+    return None if out else target.reason
 
 
 def _set(one: SetBoard) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from quantwatch.flow.decision import PoolMode
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause, SetState, TargetState
 from quantwatch.flow.verdict import Limit, Metric, Quality
@@ -108,6 +109,7 @@ class Board:
     targets: tuple[TargetBoard, ...] = ()
     pools: tuple[PoolBoard, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
 
     @property
     def ready(self) -> bool:

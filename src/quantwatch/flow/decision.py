@@ -23,6 +23,18 @@ class Action(StrEnum):
     RELEASE = "release"
 
 
+class Origin(StrEnum):
+    """Whose will a decision is.
+
+    VERDICTS: quantwatch's own, by what was measured. APPROVED: the same, and a person has agreed. PERSON: what a person
+    ordered, whatever was measured.
+    """
+
+    VERDICTS = "verdicts"
+    APPROVED = "approved"
+    PERSON = "person"
+
+
 class Lane(StrEnum):
     """What leads to a wish to isolate."""
 
@@ -72,16 +84,23 @@ class Objection:
 
 
 class Ruling(StrEnum):
-    """What became of a wish. WOULD_HAVE: nothing objected, but the pool's mode is dry_run."""
+    """What became of a wish.
+
+    PROPOSED: it waits for a person. WOULD_HAVE: nothing objected, but the pool's mode is dry_run.
+    """
 
     ACT = "act"
+    PROPOSED = "proposed"
     WOULD_HAVE = "would_have"
     SUPPRESSED = "suppressed"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A wish and what became of it, with everything that decided."""
+    """A wish and what became of it, with everything that decided.
+
+    objections: where the ruling is ACT all the same, a person has overridden them. author: who decided.
+    """
 
     id: str
     at: datetime
@@ -89,6 +108,8 @@ class Decision:
     mode: PoolMode
     ruling: Ruling
     objections: tuple[Objection, ...] = ()
+    author: str = "quantwatch"
+    origin: Origin = Origin.VERDICTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +132,7 @@ class Order:
     task_set: str | None = None
     run: str | None = None
     evidence: tuple[Finding, ...] = ()
+    origin: Origin = Origin.VERDICTS
 
 
 class Result(StrEnum):

@@ -64,7 +64,9 @@ class TargetState:
     owner: the decision that took it out of traffic; None when we did not. since: when routing last changed. ejections:
     how often it was isolated. gone: the process that was isolated (start time and version), for corrupted nodes, which
     come back only as another process. lane: why it was isolated. node, driver: under which name and through which
-    driver it was isolated; a release goes the same way.
+    driver it was isolated; a release goes the same way. human_author, human_reason, human_since, human_until: who said
+    what the human axis holds, why, when, and until when; None without a word or, human_until, without an end. vouched:
+    when a person last vouched for it; runs that began before prove nothing any more.
     """
 
     target: str
@@ -78,6 +80,11 @@ class TargetState:
     lane: str | None = None
     node: str | None = None
     driver: str | None = None
+    human_author: str | None = None
+    human_reason: str | None = None
+    human_since: datetime | None = None
+    human_until: datetime | None = None
+    vouched: datetime | None = None
 
 
 class Axis(StrEnum):

@@ -3,22 +3,24 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from quantwatch.flow.decision import Action, Order, PoolMode, Wish
-from quantwatch.flow.state import Pause, Routing, TargetState
+from quantwatch.flow.decision import Action, Order, Origin, PoolMode, Wish
+from quantwatch.flow.proposal import Proposal
+from quantwatch.flow.state import Human, Pause, Routing, TargetState
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.scene import storming
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.judge.wish import wish, withdrawn
+from quantwatch.judge.wish import insists, overruled, wish, withdrawn
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A wish, about whom, by which configuration."""
+    """A wish, about whom, by which configuration. author: whose standing word it is, None for what verdicts ask for."""
 
     wish: Wish
     target: Watched
     pool: WatchedPool
     watchlist: Watchlist
+    author: str | None = None
 
 
 def case_of(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> Case | None:
@@ -28,6 +30,10 @@ def case_of(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> C
         return None
     pool = watchlist.pools[target.pool]
     storming(pool, watchlist, memory, now)
+    state = memory.target_state(name, pool.name)
+    insisted = insists(state)
+    if insisted is not None:
+        return Case(insisted, target, pool, watchlist, author=state.human_author)
     wanted = _wish(target, pool, memory, now)
     if wanted is None or pool.rules.mode is PoolMode.OBSERVE:
         memory.told.pop(name, None)
@@ -35,21 +41,52 @@ def case_of(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> C
     return Case(wanted, target, pool, watchlist)
 
 
+def standing(proposal: Proposal, memory: Memory, watchlist: Watchlist, now: datetime) -> Case | str:
+    """The wish that a proposal is about, on the evidence of now; or why it is no longer asked for."""
+    target = watchlist.targets.get(proposal.target)
+    if target is None:
+        return "its target has left the configuration"
+    pool = watchlist.pools[target.pool]
+    if pool.rules.mode is not PoolMode.APPROVE:
+        return f"the mode of its pool is {pool.rules.mode} now"
+    state = memory.target_state(target.name, pool.name)
+    if state.human is not Human.NONE:
+        return f"a person has set the target to {state.human}"
+    wanted = _wish(target, pool, memory, now, about=proposal.task_set)
+    if wanted is None or wanted.action is not proposal.action:
+        return "what spoke for it no longer stands, or is too old to count"
+    return Case(wanted, target, pool, watchlist)
+
+
 def unwanted(order: Order, memory: Memory, watchlist: Watchlist, now: datetime) -> str | None:
-    """Why an order under way is no longer wanted by the configuration and the results of now; None while it is."""
+    """Why an order under way is no longer wanted by people, the configuration and the results of now; None while it is.
+
+    What a person ordered is withdrawn by a person's word alone: no pause, mode or measurement speaks against it.
+    """
     target = watchlist.targets.get(order.target)
+    isolating = order.action is Action.ISOLATE
+    state = memory.target_state(order.target, order.pool)
+    if target is None and isolating:
+        return "its target has left the configuration"
+    if order.origin is Origin.PERSON:
+        return overruled(order.action, state)
+    if isolating and state.human is Human.FORCED_OUT:
+        return None
     pause = pause_over(order.target, order.pool, memory, watchlist, now=now)
     if pause is not None:
         return f"{pause.author} paused {pause.scope}: {pause.reason}"
-    isolating = order.action is Action.ISOLATE
-    if target is None:
-        return "its target has left the configuration" if isolating else None
-    pool = watchlist.pools[target.pool]
-    if pool.rules.mode is not PoolMode.ENFORCE:
-        # What a person releases in such a pool stays wanted; quantwatch itself would not have begun.
-        return f"the mode of its pool is {pool.rules.mode} now" if isolating else None
-    state = memory.target_state(order.target, order.pool)
-    states = memory.states_of(order.target, target.sets)
+    return None if target is None else _outdated(order, target, watchlist.pools[target.pool], memory, now=now)
+
+
+def _outdated(order: Order, target: Watched, pool: WatchedPool, memory: Memory, *, now: datetime) -> str | None:
+    """Why an order is no longer wanted by its pool's mode and the results of now."""
+    mode, isolating = pool.rules.mode, order.action is Action.ISOLATE
+    approved = order.origin is Origin.APPROVED and mode is PoolMode.APPROVE
+    if mode is not PoolMode.ENFORCE and not approved:
+        # What quantwatch began in another mode: a release may end, an isolation takes capacity away.
+        return f"the mode of its pool is {mode} now" if isolating else None
+    state = memory.target_state(target.name, pool.name)
+    states = memory.states_of(target.name, target.sets)
     return withdrawn(order.action, state, states, target.rules(pool), now=now, process=_process(memory, target.name))
 
 
@@ -60,15 +97,23 @@ def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, no
     return next((one for one in memory.pauses if any(one.covers(name, pool, now=now) for pool in pools)), None)
 
 
-def _wish(target: Watched, pool: WatchedPool, memory: Memory, now: datetime) -> Wish | None:
-    """What the verdicts ask for; where it is not known how the gateway stands, whatever would mend the worse."""
+def _wish(
+    target: Watched, pool: WatchedPool, memory: Memory, now: datetime, *, about: str | None = None
+) -> Wish | None:
+    """What the verdicts ask for; where it is not known how the gateway stands, whatever would mend the worse.
+
+    about: hear this task set alone, where it is a breach that is asked for.
+    """
     state = memory.target_state(target.name, target.pool)
+    rules = target.rules(pool)
+    if about is not None:
+        rules = replace(rules, act_on={about: rules.act_on.get(about, frozenset())})
 
     def asked(of: TargetState) -> Wish | None:
         return wish(
             of,
             memory.states_of(target.name, target.sets),
-            target.rules(pool),
+            rules,
             now=now,
             process=_process(memory, target.name),
             findings={name: memory.findings(target.name, name) for name in target.sets},

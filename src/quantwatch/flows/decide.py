@@ -9,25 +9,19 @@ from quantwatch.act.contract import Driver
 from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
-from quantwatch.flow.decision import (
-    Action,
-    Brake,
-    Decision,
-    Intent,
-    Objection,
-    PoolMode,
-    Ruling,
-)
+from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin, PoolMode, Ruling
 from quantwatch.flow.fleet import Fallback, Fleet
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import stamp
 from quantwatch.flows.case import Case, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
-from quantwatch.flows.memory import Memory, moved
-from quantwatch.flows.order import begun, order_of
-from quantwatch.flows.outbox import Outbox
+from quantwatch.flows.memory import Memory
+from quantwatch.flows.order import order_of
+from quantwatch.flows.orders import Orders
+from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.scene import fallback_of, scene
-from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.judge.brake import ruling
+from quantwatch.flows.watched import Watchlist
+from quantwatch.judge.brake import insisted, objections, ruling
 from quantwatch.log import logger
 
 log = logger()
@@ -39,7 +33,8 @@ class Decider:
 
     memory: Memory
     keeper: Keeper
-    outbox: Outbox
+    orders: Orders
+    proposals: Proposals
     meters: Meters
     clock: Clock
     random: Random
@@ -66,7 +61,13 @@ class Decider:
         for objection in decision.objections:
             self.meters.suppressed(case.pool.name, objection.brake)
         if decision.ruling is Ruling.ACT:
-            await self._act(decision, case.target, case.pool)
+            try:
+                await self.act(decision, case)
+            except StoreError as exc:
+                self.meters.suppressed(case.pool.name, Brake.STORE)
+                log.error("decision not written, so nothing was done", target=case.target.name, reason=str(exc))
+        elif decision.ruling is Ruling.PROPOSED:
+            await self.proposals.propose(decision, case)
         else:
             await self._leave(decision)
 
@@ -83,14 +84,25 @@ class Decider:
             blind = Objection(Brake.STORE, str(exc))
             return Decision(id_, now, wanted, mode, Ruling.SUPPRESSED, (blind,))
         fleet = replace(self._as_the_driver_can(fleet), driver=self._other_way(case))
-        ruled, objections = ruling(wanted, fleet)
-        return Decision(id_, now, wanted, mode, ruled, objections)
+        if case.author is not None:
+            return Decision(id_, now, wanted, mode, *insisted(wanted, fleet), case.author, Origin.PERSON)
+        return Decision(id_, now, wanted, mode, *ruling(wanted, fleet))
+
+    async def objecting(self, case: Case, fallback: Fallback | None) -> tuple[Objection, ...]:
+        """Everything that objects to a wish now, apart from the pool's mode. Raises StoreError."""
+        now = self.clock.now()
+        fleet = await scene(case.wish, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
+        return objections(case.wish, replace(fleet, driver=self._other_way(case)))
 
     def _other_way(self, case: Case) -> str | None:
-        """Why a release cannot go the way the isolation went, or would bring back another node than was measured."""
+        """Why a release cannot go the way the isolation went, or would bring back another node than was measured.
+
+        What a person forced out is out in no sense where the driver changes nothing.
+        """
         state = self.memory.target_state(case.target.name, case.pool.name)
         if case.wish.action is Action.ISOLATE:
-            return None
+            idle = case.author is not None and not self.driver().abilities.acts
+            return f"gateway.driver {self.driver().name} changes nothing" if idle else None
         if state.driver not in (None, self.driver().name):
             return f"it was isolated through {state.driver}, and the configuration names {self.driver().name} now"
         if state.node not in (None, case.target.gateway_name):
@@ -99,41 +111,19 @@ class Decider:
 
     def _as_the_driver_can(self, fleet: Fleet) -> Fleet:
         """A driver that changes nothing can only say what it would have done."""
-        if self.driver().abilities.acts or fleet.rules.mode is not PoolMode.ENFORCE:
+        if self.driver().abilities.acts or fleet.rules.mode not in (PoolMode.ENFORCE, PoolMode.APPROVE):
             return fleet
         return replace(fleet, rules=replace(fleet.rules, mode=PoolMode.DRY_RUN))
 
-    async def _act(self, decision: Decision, target: Watched, pool: WatchedPool) -> None:
-        wanted, now = decision.wish, decision.at
+    async def act(self, decision: Decision, case: Case, *, closing: Proposal | None = None) -> None:
+        """Give the order that a decision asks for. closing: the proposal that is approved by it. Raises StoreError."""
+        wanted, target = decision.wish, case.target
         states = self.memory.states_of(target.name, target.sets)
-        old = self.memory.target_state(target.name, pool.name)
+        old = self.memory.target_state(target.name, case.pool.name)
         same = old.node if wanted.action is Action.RELEASE else None
-        order = order_of(decision, target, pool, driver=self.driver().name, states=states, node=same)
-        intent = Intent(order, opened=now)
+        order = order_of(decision, target, case.pool, driver=self.driver().name, states=states, node=same)
         guilty = next((one.process for one in states if one.task_set == wanted.task_set), None)
-        state = begun(old, decision, order, process=guilty)
-        changes = moved(old, state, reason=wanted.reason, decision=decision.id, at=now)
-        try:
-            await self.keeper.write(
-                lambda store: store.decide(decision, intent=intent, state=state, transitions=changes)
-            )
-        except StoreError as exc:
-            self.meters.suppressed(pool.name, Brake.STORE)
-            log.error("decision not written, so nothing was done", target=target.name, reason=str(exc))
-            return
-        self.memory.targets[target.name] = state
-        self.memory.told.pop(target.name, None)
-        self.meters.decided(pool.name, wanted.action, decision.ruling)
-        for one in changes:
-            self.meters.transition(one)
-        log.warning(
-            f"{wanted.action}: {wanted.reason}",
-            target=target.name,
-            decision_id=decision.id,
-            pool=pool.name,
-            run_id=wanted.run,
-        )
-        self.outbox.start(intent)
+        await self.orders.give(decision, order, old=old, process=guilty, closing=closing)
 
     async def _leave(self, decision: Decision) -> None:
         """Record a wish that nothing is done about, once for as long as the same things object."""

@@ -7,9 +7,11 @@ from typing import Any
 
 from quantwatch.flow.as_json import set_json
 from quantwatch.flow.check import Check
+from quantwatch.flow.decision import Action
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
@@ -36,6 +38,7 @@ class Memory:
     the baseline gave no answers in the latest run. failures: orders in a row that came to nothing, by target.
     handshakes: the latest of each target.
     references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
+    proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -53,6 +56,8 @@ class Memory:
     proofs: dict[Pair, RunRecord] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     told: dict[str, object] = field(default_factory=dict)
+    proposals: dict[str, Proposal] = field(default_factory=dict)
+    closed: dict[tuple[str, Action], Proposal] = field(default_factory=dict)
     references: dict[str, ReferenceStanding] = field(default_factory=dict)
     self_checks: dict[str, SelfChecked] = field(default_factory=dict)
     baseline_answers: bool | None = None
@@ -64,6 +69,9 @@ class Memory:
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
         self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
+        waiting, closed = store.proposals()
+        self.proposals = {one.target: one for one in waiting}
+        self.closed = {(one.target, one.action): one for one in closed}
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended
@@ -153,9 +161,11 @@ def _moved(at: datetime | None, by: timedelta) -> datetime | None:
     return None if at is None else at + by
 
 
-def moved(old: TargetState, new: TargetState, *, reason: str, decision: str | None, at: datetime) -> list[Transition]:
+def moved(
+    old: TargetState, new: TargetState, *, reason: str, decision: str | None, at: datetime, author: str = "quantwatch"
+) -> list[Transition]:
     """The transition from one routing state to another; none where it is the same."""
     if old.routing is new.routing:
         return []
     change = (str(old.routing), str(new.routing), reason)
-    return [Transition(at, new.target, Axis.ROUTING, *change, decision=decision)]
+    return [Transition(at, new.target, Axis.ROUTING, *change, decision=decision, author=author)]

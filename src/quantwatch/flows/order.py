@@ -1,5 +1,6 @@
 """An order's beginning and end, as nouns: what is sent, and where its target stands before and after."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -14,7 +15,7 @@ def order_of(
     pool: WatchedPool,
     *,
     driver: str,
-    states: list[SetState],
+    states: Sequence[SetState],
     node: str | None = None,
 ) -> Order:
     """What the gateway is asked to do for a decision. node: the name under which the target was isolated, if it was."""
@@ -33,6 +34,7 @@ def order_of(
         task_set=wanted.task_set,
         run=wanted.run,
         evidence=wanted.findings,
+        origin=decision.origin,
     )
 
 

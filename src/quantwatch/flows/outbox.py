@@ -29,7 +29,8 @@ REST = timedelta(hours=6)
 class Outbox:
     """Carries out intents. driver, give_up_seconds: of the configuration now. wanted: why an order no longer is.
 
-    trouble: what the latest call failed with, None after one that worked.
+    one_at_a_time: held by whoever changes a target's state. trouble: what the latest call failed with, None after one
+    that worked.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Outbox:
         meters: Meters,
         clock: Clock,
         *,
+        one_at_a_time: asyncio.Lock,
         driver: Callable[[], Driver],
         give_up_seconds: Callable[[], float],
         wanted: Callable[[Order], str | None],
@@ -47,6 +49,7 @@ class Outbox:
         self._keeper = keeper
         self._meters = meters
         self._clock = clock
+        self._one_at_a_time = one_at_a_time
         self._driver = driver
         self._give_up_seconds = give_up_seconds
         self._wanted = wanted
@@ -137,6 +140,11 @@ class Outbox:
         await unbroken(self._settle(order, outcome))
 
     async def _settle(self, order: Order, outcome: Outcome) -> None:
+        async with self._one_at_a_time:  # so that no word of a person is lost that is written meanwhile
+            await self._end(order, outcome)
+        await self._rest(order, outcome)
+
+    async def _end(self, order: Order, outcome: Outcome) -> None:
         now = self._clock.now()
         old = self._memory.target_state(order.target, order.pool)
         new = settled(old, order, outcome, now)
@@ -151,7 +159,6 @@ class Outbox:
         self._meters.settled(order.driver, order.action, outcome.result)
         say = log.info if outcome.result in DONE else log.error
         say(f"{order.action}: {outcome.result}: {outcome.detail}", target=order.target, decision_id=order.decision)
-        await self._rest(order, outcome)
 
     async def _rest(self, order: Order, outcome: Outcome) -> None:
         """Leave a target alone for some hours after orders that came to nothing, one after another."""

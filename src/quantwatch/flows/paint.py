@@ -28,6 +28,7 @@ def paint(
         targets=(*present, *left),
         pools=tuple(_pool(pool, watchlist, memory) for pool in watchlist.pools.values()),
         pauses=tuple(pause for pause in memory.pauses if pause.until is None or now < pause.until),
+        proposals=tuple(one for one in memory.proposals.values() if now < one.expires),
     )
 
 

@@ -33,4 +33,5 @@ def _pool(name: str, pool: PoolSettings, names: Mapping[str, str]) -> WatchedPoo
         minimum_hold_seconds=pool.minimum_hold,
         fallback=pool.fallback,
         fallback_name=names[pool.fallback] if pool.fallback is not None else None,
+        approval_seconds=pool.approval_expires,
     )

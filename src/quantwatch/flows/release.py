@@ -1,14 +1,19 @@
-"""A person brings a target back that stays out otherwise: it left the configuration, or its pool is only watched."""
+"""A person frees a target: from a person's word, from its isolation, or from what was measured up to now."""
 
-from quantwatch.errors import InputError
-from quantwatch.flow.decision import Action, Decision, Intent, Order, PoolMode, Ruling, Wish
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from quantwatch.errors import InputError, StoreError
+from quantwatch.flow.decision import Action, Decision, Order, Origin, PoolMode, Ruling, Wish
 from quantwatch.flow.run import stamp
-from quantwatch.flow.state import Routing, TargetState
-from quantwatch.flows.case import pause_over
+from quantwatch.flow.state import Axis, Human, Routing, SetState, TargetState, Transition
+from quantwatch.flow.verdict import BREACHES
+from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.keeper import unbroken
-from quantwatch.flows.memory import moved
-from quantwatch.flows.order import begun
 from quantwatch.flows.watch import Watch
+from quantwatch.flows.words import change, known, paused, put, worded
+from quantwatch.judge.streak import vouched
 from quantwatch.log import logger
 
 log = logger()
@@ -16,52 +21,129 @@ log = logger()
 ISOLATED = (Routing.OUT, Routing.CONTRADICTED)
 
 
-async def release(watch: Watch, name: str, *, author: str, reason: str) -> str:
-    """Give the order and return its decision's id. Raises InputError where there is nothing to release, StoreError."""
-    async with watch.turns.decider.one_at_a_time:  # what is checked must still be so when it is written
-        state, mode = _releasable(watch, name)
-        decision = _decision(watch, state, mode, said=f"{author}: {reason}")
-        await unbroken(_order(watch, state, decision, watch.generation.driver.name))
-    return decision.id
+async def release(watch: Watch, word: Word) -> Heard:
+    """Bring a target back and free it from what people have said. Raises InputError where nothing is to be freed.
+
+    Neither a pause nor a breach holds a person back; both are told. Raises StoreError where nothing was done.
+    """
+    async with watch.one_at_a_time:  # what is checked must still be so when it is written
+        old, now = watch.memory.targets.get(word.target), watch.clock.now()
+        if old is None or (old.human is Human.NONE and (old.routing is Routing.IN or old.owner is None)):
+            raise InputError(f"{word.target} is not isolated by quantwatch")
+        new = worded(old, Human.NONE, word, now)
+        if old.routing in ISOLATED and old.owner is not None:
+            return await unbroken(_bring_back(watch, old, new, word))
+        if old.human is Human.NONE:
+            hint = "; `quantwatch hold` withdraws it" if old.routing is Routing.LEAVING else ""
+            raise InputError(f"an order for {word.target} is under way already{hint}")
+        await unbroken(put(watch, old, new, word))
+    return Heard(told=(f"it is free again; its routing is {old.routing}",))
 
 
-def _releasable(watch: Watch, name: str) -> tuple[TargetState, PoolMode]:
-    """The target's state and its pool's mode. Raises InputError where it cannot be released by hand."""
-    state = watch.memory.targets.get(name)
-    if state is None or state.routing is Routing.IN or state.owner is None:
-        raise InputError(f"{name} is not isolated by quantwatch")
-    if state.routing not in ISOLATED:
-        raise InputError(f"an order for {name} is under way already")
-    mode = _mode(watch, name)
-    driver = watch.generation.driver
-    if state.driver not in (None, driver.name):
-        raise InputError(f"{name} was isolated through {state.driver}, and the configuration names {driver.name} now")
-    pause = pause_over(name, state.pool, watch.memory, watch.watchlist, now=watch.clock.now())
-    if pause is not None:
-        said = f"{pause.author} paused {pause.scope}: {pause.reason}"
-        raise InputError(f"{said}; `quantwatch resume {pause.id}` ends that")
-    return state, mode
+async def confirm_healthy(watch: Watch, word: Word) -> Heard:
+    """Vouch for a target: what was measured up to now counts no more, and it comes back where we isolated it.
+
+    Raises InputError for a target that is not configured, StoreError where nothing was done.
+    """
+    async with watch.one_at_a_time:
+        old, now = known(watch, word.target), watch.clock.now()
+        target = watch.watchlist.targets.get(word.target)
+        if target is None:
+            raise InputError(
+                f"{word.target} is not in the configuration, so nothing but a release can be said about it"
+            )
+        if not await watch.keeper.flush():
+            raise StoreError(f"the store cannot be written: {watch.keeper.trouble}")
+        before = watch.memory.states_of(word.target, target.sets)
+        reason = f"{word.author} vouched for it: {word.reason}"
+        sets = [vouched(one, reason=reason) for one in before]
+        # In memory first, so that no run that ends meanwhile counts on what is over.
+        _remember(watch, sets, replace(old, vouched=now))
+        try:
+            return await unbroken(_vouch(watch, old, before, sets=sets, word=word, now=now))
+        except (InputError, StoreError):
+            _remember(watch, before, old)
+            raise
 
 
-def _mode(watch: Watch, name: str) -> PoolMode:
-    target = watch.watchlist.targets.get(name)
-    return PoolMode.OBSERVE if target is None else watch.watchlist.pools[target.pool].rules.mode
+def _remember(watch: Watch, sets: Sequence[SetState], state: TargetState) -> None:
+    for one in sets:
+        watch.memory.sets[one.target, one.task_set] = one
+    watch.memory.targets[state.target] = state
+    watch.memory.told.pop(state.target, None)
 
 
-def _decision(watch: Watch, state: TargetState, mode: PoolMode, *, said: str) -> Decision:
-    now = watch.clock.now()
+async def _vouch(
+    watch: Watch,
+    old: TargetState,
+    before: Sequence[SetState],
+    *,
+    sets: Sequence[SetState],
+    word: Word,
+    now: datetime,
+) -> Heard:
+    free = replace(worded(old, Human.NONE, word, now), vouched=now, lane=None, gone=None)
+    said = replace(word, reason=f"vouched for: {word.reason}")
+    forgotten = [
+        Transition(
+            now,
+            one.target,
+            Axis.QUALITY,
+            str(was.quality),
+            str(one.quality),
+            one.reason,
+            one.task_set,
+            author=word.author,
+        )
+        for was, one in zip(before, sets, strict=True)
+        if was.quality is not one.quality
+    ]
+    if old.routing in ISOLATED and old.owner is not None:
+        return await _bring_back(watch, old, free, said, changes=forgotten, sets=sets)
+    changes = [change(old, free, said, now), *forgotten]
+    await watch.keeper.write(lambda store: store.save_target(free, changes, sets))
+    watch.memory.targets[free.target] = free
+    for one in changes:
+        watch.meters.transition(one)
+    log.warning(f"a person has {said.reason}", target=free.target, author=word.author)
+    return Heard()
+
+
+async def _bring_back(
+    watch: Watch,
+    old: TargetState,
+    new: TargetState,
+    word: Word,
+    *,
+    changes: Sequence[Transition] = (),
+    sets: Sequence[SetState] = (),
+) -> Heard:
+    """Order the release of an isolation of ours, the way it went."""
+    driver, now = watch.generation.driver, watch.clock.now()
+    if old.driver not in (None, driver.name):
+        raise InputError(
+            f"{old.target} was isolated through {old.driver}, and the configuration names {driver.name} now"
+        )
+    target = watch.watchlist.targets.get(old.target)
+    mode = PoolMode.OBSERVE if target is None else watch.watchlist.pools[target.pool].rules.mode
     id_ = stamp("d", now, f"{watch.random.getrandbits(24):06x}")
-    return Decision(id_, now, Wish(Action.RELEASE, state.target, state.pool, said), mode, Ruling.ACT)
-
-
-async def _order(watch: Watch, old: TargetState, decision: Decision, driver: str) -> None:
-    wanted, target = decision.wish, watch.watchlist.targets.get(old.target)
+    wanted = Wish(Action.RELEASE, old.target, old.pool, f"{word.author}: {word.reason}")
+    decision = Decision(id_, now, wanted, mode, Ruling.ACT, (), word.author, Origin.PERSON)
     node = old.node or (target.gateway_name if target is not None else old.target)
-    order = Order(decision.id, Action.RELEASE, old.target, old.pool, node, driver, wanted.reason, verdict="unknown")
-    state = begun(old, decision, order, process=None)
-    changes = moved(old, state, reason=wanted.reason, decision=decision.id, at=decision.at)
-    intent = Intent(order, opened=decision.at)
-    await watch.keeper.write(lambda one: one.decide(decision, intent=intent, state=state, transitions=changes))
-    watch.memory.targets[old.target] = state
-    log.warning(f"release: {wanted.reason}", target=old.target, decision_id=decision.id)
-    watch.outbox.start(intent)
+    order = Order(
+        id_, Action.RELEASE, old.target, old.pool, node, driver.name, wanted.reason, "unknown", origin=Origin.PERSON
+    )
+    spoken = [change(old, new, word, now, decision=id_)] if new.human is not old.human or sets else []
+    told = (*paused(watch, old), *_breaching(watch, old.target, vouching=bool(sets)))
+    await watch.orders.give(decision, order, old=new, said=[*spoken, *changes], sets=sets)
+    return Heard(id_, told)
+
+
+def _breaching(watch: Watch, name: str, *, vouching: bool) -> tuple[str, ...]:
+    """That a target which comes back may soon leave again."""
+    target = watch.watchlist.targets.get(name)
+    if vouching or target is None:
+        return ()
+    bad = [one for one in watch.memory.states_of(name, target.sets) if one.quality in BREACHES]
+    cure = "`quantwatch confirm-healthy` or `quantwatch hold` keeps it in"
+    return tuple(f"{one.task_set} is {one.quality}, so it may go out again; {cure}" for one in bad[:1])

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 from quantwatch.act.contract import Seen
 from quantwatch.flow.decision import Action, Order, PoolMode
-from quantwatch.flow.state import Routing, TargetState
+from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import moved
+from quantwatch.flows.tend import tend
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched
+from quantwatch.judge.wish import insists
 from quantwatch.log import logger
 
 log = logger()
@@ -43,6 +45,7 @@ async def resume(watch: Watch) -> None:
     for state in list(watch.memory.targets.values()):
         if state.routing in UNDER_WAY and state.target not in ordered:
             await _put(watch, state, Routing.CONTRADICTED, "an order was under way, and the record of it is lost")
+    await tend(watch)
     await look(watch)
     for intent in intents:
         order = intent.order
@@ -60,23 +63,28 @@ async def look(watch: Watch) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
             await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
+    for name, target in watch.watchlist.targets.items():
+        if insists(watch.memory.target_state(name, target.pool)) is not None:
+            await watch.turns.decider.decide(name)
 
 
 async def _look(watch: Watch, target: Watched) -> None:
-    """A pool that is only watched is left alone."""
+    """A pool that is only watched is left alone, but for what a person has forced out of it."""
     driver = watch.generation.driver
     pool = watch.watchlist.pools[target.pool]
-    if not driver.abilities.reads_back or not driver.abilities.calls or pool.rules.mode is PoolMode.OBSERVE:
-        return
     state = watch.memory.target_state(target.name, target.pool)
+    spared = pool.rules.mode is PoolMode.OBSERVE and state.human is not Human.FORCED_OUT
+    if spared or not driver.abilities.reads_back or not driver.abilities.calls:
+        return
     if state.routing in UNDER_WAY:
         return
     seen = await driver.observe(_question(target, state, driver.name))
-    if watch.memory.target_state(target.name, target.pool) != state:
-        return  # an order has begun or ended meanwhile
-    found = FOUND.get((state.routing, seen, state.owner is not None))
-    if found is not None:
-        await unbroken(_put(watch, state, *found))
+    async with watch.one_at_a_time:
+        if watch.memory.target_state(target.name, target.pool) != state:
+            return  # an order has begun or ended meanwhile, or a person has spoken
+        found = FOUND.get((state.routing, seen, state.owner is not None))
+        if found is not None:
+            await unbroken(_put(watch, state, *found))
 
 
 def _question(target: Watched, state: TargetState, driver: str) -> Order:

@@ -75,6 +75,8 @@ class Turns:
         old = self.memory.set_state(record.target, record.task_set)
         if record.trigger is Trigger.MINIMAL and record.quality is not Quality.CORRUPTED:
             state = old  # it can only find broken numbers, so without them nothing is known that was not before
+        elif self._vouched_since(record):
+            state = old  # what it measured was so before a person vouched for the target
         else:
             self._heed(ran)
             counting = lasting(old, now=record.started, period_seconds=wanted.period_seconds)
@@ -107,14 +109,22 @@ class Turns:
 
     async def _worse(self, record: RunRecord, state: SetState) -> None:
         """A target that turns out corrupted while it is out comes back as another process only, whyever it went."""
-        target = self.memory.targets.get(record.target)
-        if state.quality is not Quality.CORRUPTED or target is None or target.owner is None:
+        if state.quality is not Quality.CORRUPTED:
             return
-        worse = replace(target, lane=str(Lane.CORRUPTED), gone=state.process)
-        if worse != target and target.routing is Routing.OUT:
-            self.memory.targets[record.target] = worse
-            with contextlib.suppress(StoreError):  # it holds for this life at least
-                await self.keeper.write(lambda store: store.save_target(worse, ()))
+        async with self.decider.one_at_a_time:
+            target = self.memory.targets.get(record.target)
+            if target is None or target.owner is None or target.routing is not Routing.OUT:
+                return
+            worse = replace(target, lane=str(Lane.CORRUPTED), gone=state.process)
+            if worse != target:
+                self.memory.targets[record.target] = worse
+                with contextlib.suppress(StoreError):  # it holds for this life at least
+                    await self.keeper.write(lambda store: store.save_target(worse, ()))
+
+    def _vouched_since(self, record: RunRecord) -> bool:
+        """Whether a person has vouched for the target after a run began."""
+        target = self.memory.targets.get(record.target)
+        return target is not None and target.vouched is not None and record.started < target.vouched
 
 
 def say(record: RunRecord, state: SetState, *, rollout: bool = False) -> None:

@@ -14,8 +14,10 @@ from quantwatch.flows.decide import Decider
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.orders import Orders
 from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
+from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.self_check import self_check
 from quantwatch.flows.turn import Turns
 from quantwatch.flows.watched import Watchlist
@@ -27,7 +29,10 @@ log = logger()
 
 @dataclass(slots=True)
 class Watch:
-    """Everything that runs. generation: the configuration in force."""
+    """Everything that runs. generation: the configuration in force.
+
+    one_at_a_time: held by whoever changes where a target stands.
+    """
 
     generation: Generation
     memory: Memory
@@ -38,7 +43,10 @@ class Watch:
     own: Callable[[], SelfBoard]
     workers: dict[str, Worker] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
     outbox: Outbox = field(init=False)
+    orders: Orders = field(init=False)
+    proposals: Proposals = field(init=False)
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -47,29 +55,26 @@ class Watch:
             self.keeper,
             self.meters,
             self.clock,
+            one_at_a_time=self.one_at_a_time,
             driver=lambda: self.generation.driver,
             give_up_seconds=lambda: self.generation.give_up_seconds,
             wanted=lambda order: unwanted(order, self.memory, self.watchlist, self.clock.now()),
         )
+        self.orders = Orders(self.memory, self.keeper, self.outbox, self.meters)
+        self.proposals = Proposals(self.memory, self.keeper, self.meters, self.clock, lambda: self.watchlist)
         decider = Decider(
             self.memory,
             self.keeper,
-            self.outbox,
+            self.orders,
+            self.proposals,
             self.meters,
             self.clock,
             self.random,
             watchlist=lambda: self.watchlist,
             driver=lambda: self.generation.driver,
-            one_at_a_time=asyncio.Lock(),
+            one_at_a_time=self.one_at_a_time,
         )
-        self.turns = Turns(
-            self.memory,
-            self.keeper,
-            decider,
-            self.meters,
-            again=self.due,
-            wanted=self.watches,
-        )
+        self.turns = Turns(self.memory, self.keeper, decider, self.meters, again=self.due, wanted=self.watches)
 
     @property
     def watchlist(self) -> Watchlist:

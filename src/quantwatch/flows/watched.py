@@ -78,7 +78,10 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class WatchedPool:
-    """One pool. fallback: `baseline`, a target's name, or None. fallback_name: what the gateway calls it."""
+    """One pool. fallback: `baseline`, a target's name, or None. fallback_name: what the gateway calls it.
+
+    approval_seconds: how long a proposal waits for a person.
+    """
 
     name: str
     rules: PoolRules
@@ -86,6 +89,7 @@ class WatchedPool:
     minimum_hold_seconds: float
     fallback: str | None = None
     fallback_name: str | None = None
+    approval_seconds: float = 14_400.0
 
 
 @dataclass(frozen=True, slots=True)

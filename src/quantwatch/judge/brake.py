@@ -17,6 +17,17 @@ STORM_LEAST_MEMBERS = 3
 STORM_LEAST_BREACHING = 2
 """One bad node has no cause in common with anybody, however small the pool's storm share."""
 
+NEEDS_FORCE = frozenset({Brake.CAP, Brake.LAST_BACKEND, Brake.FALLBACK_IN_USE})
+"""What may leave users without capacity: a person overrides it by saying so twice, and nothing else does."""
+
+_IMPOSSIBLE = frozenset({Brake.STORE, Brake.DRIVER})
+_BY_ITS_WORD = frozenset({Brake.HUMAN, Brake.YARDSTICK})
+"""Answered by a person's word itself: it is the word that was spoken, and it rests on no measurement."""
+
+_OF_HASTE = frozenset({Brake.RATE, Brake.STORM})
+_UNASKED = frozenset({Brake.STORE, Brake.DRIVER, Brake.HUMAN, Brake.PAUSED})
+"""What keeps a wish from being proposed at all; the others are told to whoever may approve it."""
+
 _Brake = Callable[[Wish, Fleet], Objection | None]
 
 
@@ -34,8 +45,29 @@ def ruling(wish: Wish, fleet: Fleet) -> tuple[Ruling, tuple[Objection, ...]]:
     everything = others if own is None else (*others, own)
     if not everything:
         return Ruling.ACT, ()
+    if mode is PoolMode.APPROVE and not {one.brake for one in others} & _UNASKED:
+        return Ruling.PROPOSED, everything
     would_have = mode is PoolMode.DRY_RUN and not others
     return (Ruling.WOULD_HAVE if would_have else Ruling.SUPPRESSED), everything
+
+
+def ordered(wish: Wish, fleet: Fleet, *, force: bool) -> tuple[Ruling, tuple[Objection, ...]]:
+    """What becomes of a person's order, with everything that speaks against it and is told.
+
+    Only what makes it impossible stops it, and what may leave users without capacity unless it is forced.
+    """
+    found = tuple(one for one in objections(wish, fleet) if one.brake not in _BY_ITS_WORD)
+    stop = _IMPOSSIBLE if force else _IMPOSSIBLE | NEEDS_FORCE
+    return (Ruling.SUPPRESSED if {one.brake for one in found} & stop else Ruling.ACT), found
+
+
+def insisted(wish: Wish, fleet: Fleet) -> tuple[Ruling, tuple[Objection, ...]]:
+    """What becomes of an order that a person's word asks for again, since the gateway does not hold to it.
+
+    Nobody looks on this time, so everything objects but what the word itself answers and what only slows verdicts down.
+    """
+    found = tuple(one for one in objections(wish, fleet) if one.brake not in _BY_ITS_WORD | _OF_HASTE)
+    return (Ruling.SUPPRESSED if found else Ruling.ACT), found
 
 
 def allowed(members: int, share: float) -> int:

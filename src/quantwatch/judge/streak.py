@@ -54,6 +54,12 @@ def lasting(state: SetState, *, now: datetime, period_seconds: float) -> SetStat
     return replace(state, quality=Quality.UNKNOWN, breaches=0, clean=0)
 
 
+def vouched(state: SetState, *, reason: str) -> SetState:
+    """The state once a person has vouched for the target: what was measured up to now proves nothing any more."""
+    began = replace(state, quality=Quality.UNKNOWN, last=Quality.UNKNOWN, breaches=0, clean=0, undecided=0)
+    return replace(began, proof=None, reason=reason)
+
+
 def confirm_now(state: SetState, *, confirm_cycles: int) -> bool:
     """Whether a confirming run is due at once: it alone is missing from the row.
 

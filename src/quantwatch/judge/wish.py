@@ -86,6 +86,23 @@ def withdrawn(
     return None if breach is None else f"it breaches again: {breach.task_set}: {breach.reason}"
 
 
+def insists(target: TargetState) -> Wish | None:
+    """What a person's lasting word asks for where it does not hold: a target that was forced out is in traffic."""
+    if target.human is not Human.FORCED_OUT or target.routing not in (Routing.IN, Routing.CONTRADICTED):
+        return None
+    said = f"{target.human_author}: {target.human_reason}"
+    return Wish(Action.ISOLATE, target.target, target.pool, said)
+
+
+def overruled(action: Action, target: TargetState) -> str | None:
+    """Why what a person ordered is no longer wanted: by another word of a person, and by nothing else."""
+    if action is Action.ISOLATE and target.human is Human.FORCED_OUT:
+        return None
+    if target.human is not Human.NONE and (action is Action.ISOLATE or target.human is not Human.FORCED_IN):
+        return f"a person has set the target to {target.human}"
+    return "the word that asked for it has ended" if action is Action.ISOLATE else None
+
+
 def _isolation(
     target: TargetState,
     sets: Sequence[SetState],

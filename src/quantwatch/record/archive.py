@@ -12,13 +12,16 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, Select, Table, or_, select
 
 from quantwatch.errors import InputError, StoreError
-from quantwatch.flow.decision import Action, Intent, PoolMode, Ruling
+from quantwatch.flow.decision import Action, Intent, Origin, PoolMode, Ruling
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import TargetState, Transition
 from quantwatch.record.documents import StoredRun, intent_of
 from quantwatch.record.engine import read_only, reader, said_plainly
 from quantwatch.record.examine import Damaged, schema_version
+from quantwatch.record.proposals import of_decision
 from quantwatch.record.references import StoredAnswer, kept
-from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS, version_of
+from quantwatch.record.steps import version_of
+from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS
 
 SHOWN = 5
 """How many ids a message about an ambiguous one names."""
@@ -29,6 +32,7 @@ class StoredDecision:
     """A decision as the store gives it back, with what came of it.
 
     objections: {brake, reason}. findings: in the form of documents.finding_json. intent: None when nothing was sent.
+    proposal: None when nobody was asked.
     """
 
     id: str
@@ -44,7 +48,10 @@ class StoredDecision:
     ruling: Ruling
     objections: tuple[Mapping[str, str], ...]
     findings: tuple[Mapping[str, Any], ...]
+    author: str = "quantwatch"
+    origin: Origin = Origin.VERDICTS
     intent: Intent | None = None
+    proposal: Proposal | None = None
     transitions: tuple[Transition, ...] = ()
 
 
@@ -228,5 +235,6 @@ def _decision(connection: Connection, row: dict[str, Any]) -> StoredDecision:
     return StoredDecision(
         **{**row, "objections": tuple(row["objections"]), "findings": tuple(row["findings"])},
         intent=None if sent is None else intent_of(dict(sent)),
+        proposal=of_decision(connection, row["id"]),
         transitions=tuple(Transition(**one) for one in changes.mappings()),
     )

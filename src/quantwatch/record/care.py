@@ -15,8 +15,9 @@ from quantwatch.record.engine import DAMAGE, code_of, read_only, said_plainly
 from quantwatch.record.examine import Damaged, examine
 from quantwatch.record.place import BESIDE, move_aside, only_writer, sync_folder
 from quantwatch.record.salvage import Count, salvage
+from quantwatch.record.steps import version_of
 from quantwatch.record.store import Store
-from quantwatch.record.tables import moment_text, version_of
+from quantwatch.record.tables import moment_text
 
 LONG_OPEN = timedelta(days=1)
 """An order that is older has been given up by everyone but the store."""

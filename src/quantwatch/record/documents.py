@@ -9,7 +9,7 @@ from typing import Any
 
 from quantwatch.errors import StoreError
 from quantwatch.flow.as_json import identity_json, json_number, load_json, load_of, set_json
-from quantwatch.flow.decision import Action, Decision, Intent, Order, Outcome
+from quantwatch.flow.decision import Action, Decision, Intent, Order, Origin, Outcome
 from quantwatch.flow.load import Load
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.verdict import Finding, Interval, Limit, Metric, Quality
@@ -129,6 +129,8 @@ def decision_row(decision: Decision) -> dict[str, Any]:
         "ruling": decision.ruling,
         "objections": [{"brake": one.brake.value, "reason": one.reason} for one in decision.objections],
         "findings": [finding_json(finding) for finding in wish.findings],
+        "author": decision.author,
+        "origin": decision.origin,
     }
 
 
@@ -175,14 +177,16 @@ def intent_of(row: Mapping[str, Any]) -> Intent:
 def order_json(order: Order) -> dict[str, Any]:
     """An order, ready for json.dumps."""
     plain = {field.name: getattr(order, field.name) for field in dataclasses.fields(order)}
-    return {**plain, "action": order.action.value, "evidence": [finding_json(one) for one in order.evidence]}
+    chosen = {"action": order.action.value, "origin": order.origin.value}
+    return {**plain, **chosen, "evidence": [finding_json(one) for one in order.evidence]}
 
 
 def order_of(document: Mapping[str, Any]) -> Order:
     """The order of a document. Raises StoreError when it holds none."""
     try:
         evidence = tuple(finding_of(one) for one in document["evidence"])
-        return Order(**{**document, "action": Action(document["action"]), "evidence": evidence})
+        origin = Origin(document.get("origin", Origin.VERDICTS))  # not written before version 2 of the tables
+        return Order(**{**document, "action": Action(document["action"]), "origin": origin, "evidence": evidence})
     except (KeyError, TypeError, ValueError):
         raise StoreError("the store holds an order that cannot be read; `quantwatch store check` tells more") from None
 

@@ -2,12 +2,13 @@
 
 import contextlib
 import sqlite3
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import quote
 
 from quantwatch.errors import StoreError
 from quantwatch.record.engine import DAMAGE, code_of, said_plainly
-from quantwatch.record.place import BESIDE
+from quantwatch.record.place import BESIDE, move_aside
 from quantwatch.record.tables import APPLICATION, SCHEMA
 
 
@@ -73,3 +74,14 @@ def schema_version(connection: sqlite3.Connection, path: Path) -> int:
 def _names(path: Path) -> set[str]:
     with said_plainly(path, "read"), contextlib.closing(_opened(path)) as connection:
         return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def set_aside(path: Path, *, at: datetime, version: int) -> tuple[Path | None, str | None]:
+    """Move a damaged file aside: where to, and what was seen. None twice where the file is sound or there is none."""
+    try:
+        examine(path, version=version)
+    except Damaged as exc:
+        return move_aside(path, at=at), str(exc)
+    except OSError as exc:
+        raise StoreError(f"{path}: cannot be read: {exc.strerror}") from exc
+    return None, None

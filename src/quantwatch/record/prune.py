@@ -4,14 +4,25 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, or_, select, tuple_
 
-from quantwatch.record.tables import ANSWERS, DECISIONS, INTENTS, PAUSES, RUNS, SET_STATES, TARGET_STATES, TRANSITIONS
+from quantwatch.flow.proposal import Fate
+from quantwatch.record.tables import (
+    ANSWERS,
+    DECISIONS,
+    INTENTS,
+    PAUSES,
+    PROPOSALS,
+    RUNS,
+    SET_STATES,
+    TARGET_STATES,
+    TRANSITIONS,
+)
 
 
 def prune(connection: Connection, *, runs_before: datetime, decisions_before: datetime) -> int:
     """Delete runs, and decisions with their transitions, that are older; how many rows went, without their parts.
 
-    Stays: what an open intent or the owner of a target's isolation rests on, and of each pair the newest run and the
-    newest with numbers. Pauses that are over and superseded references go with the decisions.
+    Stays: what an open intent, an open proposal or the owner of a target's isolation rests on, and of each pair the
+    newest run and the newest with numbers. Pauses that are over and superseded references go with the decisions.
     """
     over = or_(PAUSES.c.ended < decisions_before, PAUSES.c.until < decisions_before)
     commands = (
@@ -31,7 +42,8 @@ def _decisions_in_use() -> Select[tuple[str]]:
     """Never NULL: NOT IN a list with a NULL is never true."""
     owners = select(TARGET_STATES.c.owner).where(TARGET_STATES.c.owner.is_not(None))
     waiting = select(INTENTS.c.decision).where(INTENTS.c.result.is_(None))
-    return select(owners.union(waiting).subquery().c.owner)
+    proposed = select(PROPOSALS.c.decision).where(PROPOSALS.c.fate == Fate.OPEN)
+    return select(owners.union(waiting, proposed).subquery().c.owner)
 
 
 def _runs_in_use() -> Select[tuple[str]]:

@@ -59,7 +59,10 @@ def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
 
 
 def _table(damaged: sqlite3.Connection, sound: sqlite3.Connection, table: Table) -> Count:
-    columns = [column for column in table.columns if column.name != "number"]
+    known = _columns_of(damaged, table)  # an older version wrote fewer
+    columns = [one for one in table.columns if one.name != "number" and one.name in known]
+    if not columns:
+        return Count(complete=False)
     reading, insert = _Reading(damaged, table, columns), _insertion(table, columns)
     saved = there = refused = 0
     for values in reading.rows():
@@ -75,11 +78,18 @@ def _table(damaged: sqlite3.Connection, sound: sqlite3.Connection, table: Table)
     return Count(saved, there, refused, complete=reading.complete)
 
 
+def _columns_of(damaged: sqlite3.Connection, table: Table) -> set[str]:
+    """The columns that the file has of a table; none where it has no such table or does not tell."""
+    with contextlib.suppress(sqlite3.DatabaseError):
+        return {row[1] for row in damaged.execute(f"PRAGMA table_info({table.name})")}
+    return set()
+
+
 def _insertion(table: Table, columns: Columns) -> str:
     """A row that is there stays. Where rows are only numbered, the same row is one that is equal in everything."""
     places = ", ".join(f"?{position}" for position in range(1, len(columns) + 1))
     into = f"INSERT OR IGNORE INTO {table.name} ({_names(columns)})"
-    if len(columns) == len(table.columns):
+    if "number" not in table.columns:
         return f"{into} VALUES ({places})"
     equal = " AND ".join(f'"{column.name}" IS ?{position}' for position, column in enumerate(columns, 1))
     return f"{into} SELECT {places} WHERE NOT EXISTS (SELECT 1 FROM {table.name} WHERE {equal})"  # noqa: S608, our names

@@ -18,9 +18,10 @@ from sqlalchemy import Connection, Engine, func, select
 from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.flow.decision import Action, Decision, Intent, Outcome
+from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Pause, SetState, TargetState, Transition
-from quantwatch.record import references
+from quantwatch.record import proposals, references
 from quantwatch.record.documents import (
     StoredRun,
     decision_row,
@@ -31,11 +32,12 @@ from quantwatch.record.documents import (
     run_row,
 )
 from quantwatch.record.engine import Pragmas, said_plainly, writer
-from quantwatch.record.examine import Damaged, examine
-from quantwatch.record.place import MOUNTS, make_folder, move_aside, only_writer, refuse_network
+from quantwatch.record.examine import set_aside
+from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
 from quantwatch.record.rows import add_transitions, has, newest, put
+from quantwatch.record.steps import STEPS, Step, begin, migrate, version_in, version_of
 from quantwatch.record.tables import (
     DECISIONS,
     INTENTS,
@@ -45,13 +47,8 @@ from quantwatch.record.tables import (
     PAUSES,
     RUNS,
     SET_STATES,
-    STEPS,
     TARGET_STATES,
-    Step,
-    begin,
-    migrate,
     moment_text,
-    version_of,
 )
 
 
@@ -94,7 +91,7 @@ class Store:
         make_folder(path)
         with contextlib.ExitStack() as holding:
             holding.enter_context(only_writer(path))
-            aside, damage = _set_aside(path, at=clock.now(), version=version_of(chosen.steps))
+            aside, damage = set_aside(path, at=clock.now(), version=version_of(chosen.steps))
             engine = writer(path, chosen.pragmas)
             holding.callback(engine.dispose)
             store = cls(path, engine=engine, clock=clock, holding=holding)
@@ -129,10 +126,14 @@ class Store:
             put(connection, SET_STATES, state)
             add_transitions(connection, transitions)
 
-    def save_target(self, state: TargetState, transitions: Sequence[Transition] = ()) -> None:
-        """Keep where a target stands."""
+    def save_target(
+        self, state: TargetState, transitions: Sequence[Transition] = (), sets: Sequence[SetState] = ()
+    ) -> None:
+        """Keep where a target stands, and its task sets where these have changed with it."""
         with self._writing() as connection:
             put(connection, TARGET_STATES, state)
+            for one in sets:
+                put(connection, SET_STATES, one)
             add_transitions(connection, transitions)
 
     def set_states(self) -> list[SetState]:
@@ -163,17 +164,48 @@ class Store:
         intent: Intent | None = None,
         state: TargetState | None = None,
         transitions: Sequence[Transition] = (),
+        sets: Sequence[SetState] = (),
+        proposal: Proposal | None = None,
     ) -> None:
-        """Keep a decision, the intent that follows from it, and the new routing: all of it or nothing."""
+        """Keep a decision, the intent or proposal that follows from it, and the new states: all of it or nothing."""
         with self._writing() as connection:
             if has(connection, DECISIONS, decision.id):
                 return
             connection.execute(DECISIONS.insert(), decision_row(decision))
             if intent is not None:
                 connection.execute(INTENTS.insert(), intent_row(intent))
+            if proposal is not None:
+                proposals.add(connection, proposal)
+            if state is not None:
+                put(connection, TARGET_STATES, state)
+            for one in sets:
+                put(connection, SET_STATES, one)
+            add_transitions(connection, transitions)
+
+    def close_proposal(
+        self,
+        closed: Proposal,
+        *,
+        intent: Intent | None = None,
+        state: TargetState | None = None,
+        transitions: Sequence[Transition] = (),
+    ) -> None:
+        """Write how a proposal ended, with the order that follows where it was approved: all of it or nothing.
+
+        Raises StoreError where it is not open any more, so that one decision never leads to two orders.
+        """
+        with self._writing() as connection:
+            proposals.close(connection, closed)
+            if intent is not None:
+                connection.execute(INTENTS.insert(), intent_row(intent))
             if state is not None:
                 put(connection, TARGET_STATES, state)
             add_transitions(connection, transitions)
+
+    def proposals(self) -> tuple[list[Proposal], list[Proposal]]:
+        """What waits for a person, oldest first; and of each target and action the proposal that was closed last."""
+        with self._reading() as connection:
+            return proposals.open_ones(connection), proposals.latest_closed(connection)
 
     def begin_attempt(self, decision: str) -> int:
         """Count one more call before it is sent; the count, over all process lives. Raises StoreError if not open."""
@@ -284,7 +316,7 @@ class Store:
 
     def _prepare(self, steps: Sequence[Step]) -> None:
         with said_plainly(self.path, "written"), _begun(self._engine, writing=True) as connection:
-            found = _found(connection)
+            found = version_in(connection)
             if found == 0:
                 begin(connection, created=self._clock.now(), version=version_of(steps))
             elif found < version_of(steps):
@@ -312,24 +344,6 @@ class Store:
 def _begun(engine: Engine, *, writing: bool) -> Iterator[Connection]:
     with engine.connect() as connection, connection.execution_options(writing=writing).begin():
         yield connection
-
-
-def _set_aside(path: Path, *, at: datetime, version: int) -> tuple[Path | None, str | None]:
-    """Move a damaged file aside: where to, and what was seen. None twice where the file is sound or there is none."""
-    try:
-        examine(path, version=version)
-    except Damaged as exc:
-        return move_aside(path, at=at), str(exc)
-    except OSError as exc:
-        raise StoreError(f"{path}: cannot be read: {exc.strerror}") from exc
-    return None, None
-
-
-def _found(connection: Connection) -> int:
-    """Schema version of the file, 0 for an empty one."""
-    if connection.exec_driver_sql("SELECT count(*) FROM sqlite_master WHERE name = 'meta'").scalar_one() == 0:
-        return 0
-    return int(connection.execute(select(META.c.value).where(META.c.key == "schema")).scalar_one())
 
 
 def _file_id(path: Path) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The tables of the store, how values are written in them, and the steps from older versions.
+"""The tables of the store, and how values are written in them.
 
 Moments are ISO 8601 text in UTC with microseconds, so that text order is time order. Numbers that are not finite become
 NULL. Documents are JSON in ASCII, since servers can send half a character, which is no UTF-8.
@@ -6,7 +6,6 @@ NULL. Documents are JSON in ASCII, since servers can send half a character, whic
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from sqlalchemy import (
     Boolean,
     Column,
-    Connection,
     Dialect,
     Float,
     ForeignKey,
@@ -28,8 +26,9 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeDecorator
 
 from quantwatch.errors import StoreError
-from quantwatch.flow.decision import Action, Lane, PoolMode, Result, Ruling
+from quantwatch.flow.decision import Action, Lane, Origin, PoolMode, Result, Ruling
 from quantwatch.flow.prompt import ProbeMode
+from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
@@ -217,6 +216,8 @@ TARGET_STATES = Table(
     _moment("since", null=True),
     _count("ejections"),
     *(_words(name, null=True) for name in ("gone", "lane", "node", "driver")),
+    *(_words(name, null=True) for name in ("human_author", "human_reason")),
+    *(_moment(name, null=True) for name in ("human_since", "human_until", "vouched")),
 )
 
 DECISIONS = Table(
@@ -231,6 +232,8 @@ DECISIONS = Table(
     _choice("mode", PoolMode),
     _choice("ruling", Ruling),
     *(_document(name) for name in ("objections", "findings")),
+    Column("author", Words, nullable=False, server_default="quantwatch"),
+    Column("origin", Choice(Origin), nullable=False, server_default=Origin.VERDICTS.value),
     Index("decisions_by_time", "at"),
     Index("decisions_by_target", "target", "at"),
 )
@@ -252,6 +255,25 @@ INTENTS = Table(
     Index("intents_by_pool", "pool", "opened"),
 )
 """sent: the order. result to doubt: the outcome, NULL while the intent is open."""
+
+PROPOSALS = Table(
+    "proposals",
+    SCHEMA,
+    Column("decision", Words, ForeignKey("decisions.id", ondelete="CASCADE"), primary_key=True),
+    *(_words(name) for name in ("target", "pool")),
+    _choice("action", Action),
+    *(_words(name) for name in ("reason", "evidence")),
+    *(_moment(name) for name in ("opened", "expires")),
+    _words("task_set", null=True),
+    _choice("lane", Lane, null=True),
+    _words("objections"),
+    _choice("fate", Fate),
+    _moment("closed", null=True),
+    *(_words(name, null=True) for name in ("author", "said")),
+    Index("proposals_by_target", "target", "opened"),
+)
+Index("proposals_open", PROPOSALS.c.target, unique=True, sqlite_where=PROPOSALS.c.fate == "open")
+"""What waits or waited for a person; one of a target at a time waits. objections: in words."""
 
 TRANSITIONS = Table(
     "transitions",
@@ -303,32 +325,3 @@ Index(
 
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""
-
-Step = Callable[[Connection], None]
-STEPS: tuple[Step, ...] = ()
-"""From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
-
-
-def version_of(steps: Sequence[Step] = STEPS) -> int:
-    """The schema version that these steps lead to."""
-    return 1 + len(steps)
-
-
-def begin(connection: Connection, *, created: datetime, version: int) -> None:
-    """Create all tables in an empty file."""
-    SCHEMA.create_all(connection)
-    for table in KEPT:
-        connection.exec_driver_sql(
-            f"CREATE TRIGGER {table}_stay BEFORE UPDATE ON {table} "
-            f"BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END"
-        )
-    connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION}")
-    values = {"schema": str(version), "created": moment_text(created), "ping": ""}
-    connection.execute(META.insert(), [{"key": key, "value": value} for key, value in values.items()])
-
-
-def migrate(connection: Connection, *, found: int, steps: Sequence[Step]) -> None:
-    """Bring a file of an older version to the newest, all steps in the caller's transaction."""
-    for step in steps[found - 1 :]:
-        step(connection)
-    connection.execute(META.update().where(META.c.key == "schema").values(value=str(version_of(steps))))

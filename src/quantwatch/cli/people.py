@@ -1,0 +1,83 @@
+"""Commands by which a person has the last word: isolate, hold, release, confirm-healthy, approve, reject."""
+
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from quantwatch.cli.admin import Config, asked, say, user
+
+Target = Annotated[str, typer.Argument(help="The target's name")]
+Reason = Annotated[str, typer.Option(help="Why; everybody who wonders will read it")]
+Author = Annotated[str | None, typer.Option(help="Who says so; the user of this shell if left out")]
+Proposal = Annotated[
+    str, typer.Argument(metavar="ID", help="The proposal's id, from `quantwatch status`; its beginning or end will do")
+]
+
+
+def isolate(
+    config: Config,
+    target: Target,
+    reason: Reason,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="For so long; until it is released if left out")] = None,
+    force: Annotated[  # noqa: FBT002, a flag
+        bool, typer.Option("--force", help="Also where it takes the last backend, or more than the pool's cap")
+    ] = False,
+    author: Author = None,
+) -> None:
+    """Take a target out of traffic and keep it out, whatever its verdicts say, until it is released.
+
+    After --hours the word ends, and clean runs bring the target back as they would after any isolation.
+    """
+    body = _word(target, reason, author, hours) | ({"force": True} if force else {})
+    _told(_asked(config, "isolations", body), "isolation ordered", f"{target} is kept out")
+
+
+def hold(
+    config: Config,
+    target: Target,
+    reason: Reason,
+    hours: Annotated[float | None, typer.Option(min=0.01, help="For so long; until it is released if left out")] = None,
+    author: Author = None,
+) -> None:
+    """Let nothing automatic change a target's routing: in traffic it stays in, and out of traffic it stays out."""
+    _told(_asked(config, "holds", _word(target, reason, author, hours)), "ordered", f"{target} is held as it is")
+
+
+def release(config: Config, target: Target, reason: Reason, author: Author = None) -> None:
+    """Bring an isolated target back, and free it from what people have said about it."""
+    _told(_asked(config, "releases", _word(target, reason, author)), "release ordered", f"{target} is free")
+
+
+def confirm_healthy(config: Config, target: Target, reason: Reason, author: Author = None) -> None:
+    """Vouch for a target: what was measured up to now counts no more, and it comes back if we isolated it."""
+    done = f"{target} starts anew; later breaches count"
+    _told(_asked(config, "confirmations", _word(target, reason, author)), "release ordered", done)
+
+
+def approve(config: Config, proposal: Proposal, author: Author = None) -> None:
+    """Approve what waits for a person in a pool of mode approve; everything is looked at again before it is done."""
+    body = {"author": author or user()}
+    _told(_asked(config, f"proposals/{quote(proposal, safe='')}/approve", body), "approved", "")
+
+
+def reject(config: Config, proposal: Proposal, reason: Reason, author: Author = None) -> None:
+    """Reject what waits for a person; the same comes again only after a rest and on new evidence."""
+    body = {"author": author or user(), "reason": reason}
+    _told(_asked(config, f"proposals/{quote(proposal, safe='')}/reject", body), "rejected", "")
+
+
+def _word(target: str, reason: str, author: str | None, hours: float | None = None) -> dict[str, Any]:
+    body: dict[str, Any] = {"target": target, "reason": reason, "author": author or user()}
+    return body if hours is None else {**body, "seconds": hours * 3600}
+
+
+def _asked(config: Path, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    return asked(config, lambda link: link.post(f"/api/v1/{path}", body))
+
+
+def _told(answer: dict[str, Any], ordered: str, done: str) -> None:
+    say(done if answer["decision"] is None else f"{ordered}: {answer['decision']}")
+    for one in answer["told"]:
+        say(f"  {one}")
