@@ -16,7 +16,7 @@ def _modes(settings: Settings) -> Iterator[str]:
         if pool.mode is PoolMode.APPROVE:
             yield f"pools.{name}.mode: approve records what waits for a person, and nothing acts"
         if pool.mode is PoolMode.ENFORCE and settings.gateway.driver == "dry_run":
-            yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; use webhook or verdict"
+            yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; name the gateway's own"
         if pool.mode is PoolMode.ENFORCE and pool.max_isolated == 0:
             yield f"pools.{name}.max_isolated: 0 % never isolates anything"
 
