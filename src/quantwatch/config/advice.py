@@ -19,7 +19,7 @@ def _modes(settings: Settings) -> Iterator[str]:
         if pool.mode is PoolMode.APPROVE and settings.gateway.driver == "dry_run":
             yield f"pools.{name}.mode: approve with gateway.driver dry_run proposes nothing; use webhook or verdict"
         if pool.mode is PoolMode.ENFORCE and settings.gateway.driver == "dry_run":
-            yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; use webhook or verdict"
+            yield f"pools.{name}.mode: enforce with gateway.driver dry_run calls nothing; name the gateway's own"
         if pool.mode is PoolMode.ENFORCE and pool.max_isolated == 0:
             yield f"pools.{name}.max_isolated: 0 % never isolates anything"
 
