@@ -347,6 +347,22 @@ class ThreeAxes(RuleBasedStateMachine):
             self.say(hold(watch, said))
             assert self.life.memory.target_state(name, "chat").human is Human.HELD
 
+    @rule(name=names, by_hand=st.booleans(), word=st.sampled_from(["hold", "confirm", "release", "isolate"]))
+    def words_cross_an_order(self, name: str, by_hand: bool, word: str) -> None:
+        """An order waits for a gateway that is down; a person speaks; the gateway comes back."""
+        self.well([one for one in NAMES if one != name])
+        if by_hand:
+            self.table.fault = "down"
+            self.isolates(name, None, force=False)
+        else:
+            self.goes_bad(name, "down", answer=True)
+        if word == "isolate":
+            self.isolates(name, None, force=False)
+        else:
+            self.speaks(name, word)
+        self.table.fault = None
+        self.do(self.life.advance(120.0))
+
     def releases(self, name: str) -> None:
         heard = self.say(release(self.life.watch, Word(name, "ada", "x")))
         assert heard is None or self.life.memory.target_state(name, "chat").human is Human.NONE
