@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from quantwatch.errors import StoreError
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.place import network_file_system
+from quantwatch.record.tables import STEPS, version_of
 from support.builders import FakeClock
 from support.stored import after, at, decision, intent, leaving, opened, run
 
@@ -336,6 +337,9 @@ def test_a_damaged_log_costs_its_last_changes_and_no_more(tmp_path: Path) -> Non
 # ------------------------------------------------------------------ versions
 
 
+NEWEST = version_of()
+
+
 def add_colour(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE pauses ADD COLUMN colour TEXT")
 
@@ -357,30 +361,30 @@ def version(path: Path) -> str:
 
 def test_an_older_store_is_brought_to_the_newest_version_once(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
-    assert version(path) == "1"
+    assert version(path) == str(NEWEST)
 
     for _ in range(2):
-        with opened(tmp_path, steps=(add_colour,)) as store:
+        with opened(tmp_path, steps=(*STEPS, add_colour)) as store:
             assert len(store.open_intents()) == 1
 
-    assert (version(path), "colour" in pause_columns(path)) == ("2", True)
+    assert (version(path), "colour" in pause_columns(path)) == (str(NEWEST + 1), True)
 
 
 def test_a_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
     with pytest.raises(StoreError, match="nowhere"):
-        opened(tmp_path, steps=(add_colour, break_off))
-    assert version(path) == "1"
+        opened(tmp_path, steps=(*STEPS, add_colour, break_off))
+    assert version(path) == str(NEWEST)
     assert pause_columns(path) & {"colour", "size"} == set()
     opened(tmp_path).close()
 
 
 def test_a_store_of_a_newer_quantwatch_is_left_alone(tmp_path: Path) -> None:
     path = filled(tmp_path, runs=2)
-    opened(tmp_path, steps=(add_colour,)).close()
+    opened(tmp_path, steps=(*STEPS, add_colour)).close()
     before = path.read_bytes()
 
-    with pytest.raises(StoreError, match="has schema version 2, newer than 1"):
+    with pytest.raises(StoreError, match=f"has schema version {NEWEST + 1}, newer than {NEWEST}"):
         opened(tmp_path)
 
     assert path.read_bytes() == before

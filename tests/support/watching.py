@@ -201,6 +201,7 @@ class Bench:
         await retry_store(self.keeper)
         if self.keeper.trouble is None:
             self.watch.revive()
+            await self.watch.notices.look()
         await self.settle()
 
     async def reload(self, raw: dict[str, Any]) -> None:
@@ -275,7 +276,7 @@ class Bench:
         return other
 
     def _busy(self) -> int:
-        orders = [one for one in asyncio.all_tasks() if one.get_name().startswith("order ")]
+        orders = [one for one in asyncio.all_tasks() if one.get_name().startswith(("order ", "notices "))]
         workers = [one for one in self.watch.workers.values() if one.running is not None or one.queued]
         return len(orders) + len(workers)
 

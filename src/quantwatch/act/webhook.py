@@ -62,7 +62,7 @@ class WebhookDriver:
         """Post the order once. Raises Unanswered or GatewayRefused."""
         link, body = self._links[order.action], encoded(order)
         try:
-            answer = await link.send(body, self._headers(order, body))
+            answer = await link.send(body, signed(order.decision, body, self._signer, now=self._clock.now()))
         except ProbeError as exc:
             raise self._no_reply(link, exc) from exc
         if not 200 <= answer.status < 300:
@@ -79,23 +79,12 @@ class WebhookDriver:
             return Seen.UNKNOWN
         return _seen(answer)
 
-    def _headers(self, order: Order, body: bytes) -> dict[str, str]:
-        now = self._clock.now()
-        headers = {
-            "Content-Type": "application/json",
-            "webhook-id": order.decision,
-            "webhook-timestamp": str(int(now.timestamp())),
-        }
-        if self._signer is not None:
-            headers["webhook-signature"] = self._signer.sign(order.decision, now, body.decode("ascii"))
-        return headers
-
     def _no_reply(self, link: Link, exc: ProbeError) -> Unanswered | GatewayRefused:
         """No complete reply: either the order may be sent again, or a person has to mend the way to the gateway."""
         said = self._told(f"{link.name}: {exc.reason}")
         if isinstance(exc, Misconfigured):
             return GatewayRefused(f"{said}. {exc.advice or 'Look at the gateway settings'}")
-        if _tls_fault(exc):
+        if tls_fault(exc):
             return GatewayRefused(f"{said}. Look at gateway.tls and the gateway's certificate")
         return Unanswered(said, arrived=not isinstance(exc, NodeUnreachable))
 
@@ -113,11 +102,24 @@ class WebhookDriver:
         return text
 
 
-def signer(secret: str) -> Webhook:
+def signed(id_: str, body: bytes, by: Webhook | None, *, now: datetime) -> dict[str, str]:
+    """The headers of a call by Standard Webhooks. id_: the same on every try. by: None leaves the signature out."""
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": id_,
+        "webhook-timestamp": str(int(now.timestamp())),
+    }
+    if by is not None:
+        headers["webhook-signature"] = by.sign(id_, now, body.decode("ascii"))
+    return headers
+
+
+def signer(secret: str, *, whose: str = "gateway.signing_secret") -> Webhook:
     """What signs: `whsec_` and base64 as the standard has it, any other text by its own bytes.
 
     The package takes every text for base64, which turns most plain ones into a shorter key and refuses the rest, so a
-    plain text goes to it as bytes. A receiver does the same. Raises InputError, never repeating the secret.
+    plain text goes to it as bytes. A receiver does the same. whose: the key of the configuration, for messages. Raises
+    InputError, never repeating the secret.
     """
     if not secret.startswith("whsec_"):
         key = secret.encode()
@@ -126,9 +128,9 @@ def signer(secret: str) -> Webhook:
         try:
             key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise InputError("gateway.signing_secret starts with whsec_, but no base64 follows") from None
+            raise InputError(f"{whose} starts with whsec_, but no base64 follows") from None
     if not key:
-        raise InputError("gateway.signing_secret is empty")
+        raise InputError(f"{whose} is empty")
     return Webhook(key)
 
 
@@ -158,7 +160,7 @@ def _seen(answer: Answer) -> Seen:
     return Seen.ISOLATED if isolated else Seen.ROUTABLE
 
 
-def _tls_fault(exc: BaseException | None) -> bool:
+def tls_fault(exc: BaseException | None) -> bool:
     """Whether certificates or protocol are at fault; a handshake that merely broke off may succeed next time."""
     while exc is not None:
         if isinstance(exc, ssl.SSLError):

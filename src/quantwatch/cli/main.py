@@ -19,6 +19,7 @@ from quantwatch.cli import (
     handshake,
     history,
     inspect,
+    notify,
     prompts,
     references,
     rollout,
@@ -58,6 +59,7 @@ app.command("check-config")(config.check_config)
 app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(notify.app, name="notify")
 app.add_typer(references.app, name="references")
 app.add_typer(store.app, name="store")
 

@@ -122,7 +122,7 @@ class Decider:
             log.error("decision not written, so nothing was done", target=target.name, reason=str(exc))
             return
         self.memory.targets[target.name] = state
-        self.memory.told.pop(target.name, None)
+        self.memory.nothing_asked(target.name)
         self.meters.decided(pool.name, wanted.action, decision.ruling)
         for one in changes:
             self.meters.transition(one)
@@ -138,6 +138,7 @@ class Decider:
     async def _leave(self, decision: Decision) -> None:
         """Record a wish that nothing is done about, once for as long as the same things object."""
         wanted = decision.wish
+        self.memory.held[wanted.target] = decision
         self.meters.decided(wanted.pool, wanted.action, decision.ruling)
         key = (
             wanted.action,

@@ -1,12 +1,14 @@
 """What the daemon knows right now: the states of the store in memory, and the latest numbers."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.as_json import set_json
 from quantwatch.flow.check import Check
+from quantwatch.flow.decision import Decision, Intent
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
@@ -14,6 +16,7 @@ from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
 from quantwatch.flow.verdict import Finding
+from quantwatch.flows.windows import open_windows
 from quantwatch.record.store import Store
 
 Pair = tuple[str, str]
@@ -36,6 +39,8 @@ class Memory:
     the baseline gave no answers in the latest run. failures: orders in a row that came to nothing, by target.
     handshakes: the latest of each target.
     references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
+    held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
+    order of each target that has ended. windows: of the configuration in force.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -53,6 +58,9 @@ class Memory:
     proofs: dict[Pair, RunRecord] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     told: dict[str, object] = field(default_factory=dict)
+    held: dict[str, Decision | None] = field(default_factory=dict)
+    ended: dict[str, Intent] = field(default_factory=dict)
+    windows: Sequence[WindowSettings] = ()
     references: dict[str, ReferenceStanding] = field(default_factory=dict)
     self_checks: dict[str, SelfChecked] = field(default_factory=dict)
     baseline_answers: bool | None = None
@@ -64,11 +72,22 @@ class Memory:
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
         self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
+        self.ended = {one.order.target: one for one in store.last_intents()}
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended
             if self.set_state(*pair).run == run.id:
                 self.loads[pair] = run.loads
+
+    def pausing(self, now: datetime) -> list[Pause]:
+        """Every pause that holds now: those that people or quantwatch made, and windows that are open."""
+        made = [one for one in self.pauses if one.until is None or now < one.until]
+        return [*made, *open_windows(self.windows, now)]
+
+    def nothing_asked(self, target: str) -> None:
+        """Forget what was decided against acting: something was done, or nothing is asked for any more."""
+        self.told.pop(target, None)
+        self.held[target] = None
 
     def set_state(self, target: str, task_set: str) -> SetState:
         """The state of a target on a task set; a new one where there is none."""

@@ -39,7 +39,8 @@ def _releasable(watch: Watch, name: str) -> tuple[TargetState, PoolMode]:
     pause = pause_over(name, state.pool, watch.memory, watch.watchlist, now=watch.clock.now())
     if pause is not None:
         said = f"{pause.author} paused {pause.scope}: {pause.reason}"
-        raise InputError(f"{said}; `quantwatch resume {pause.id}` ends that")
+        ends = "it closes by itself" if pause.window else f"`quantwatch resume {pause.id}` ends that"
+        raise InputError(f"{said}; {ends}")
     return state, mode
 
 

@@ -1,7 +1,7 @@
 """The watch: workers of the configuration that runs now, what they share, and how one configuration follows another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,10 +14,12 @@ from quantwatch.flows.decide import Decider
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.notices import Notices
 from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
 from quantwatch.flows.self_check import self_check
 from quantwatch.flows.turn import Turns
+from quantwatch.flows.waiting import finished
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.log import logger
@@ -40,6 +42,7 @@ class Watch:
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     outbox: Outbox = field(init=False)
     turns: Turns = field(init=False)
+    notices: Notices = field(init=False)
 
     def __post_init__(self) -> None:
         self.outbox = Outbox(
@@ -51,6 +54,7 @@ class Watch:
             give_up_seconds=lambda: self.generation.give_up_seconds,
             wanted=lambda order: unwanted(order, self.memory, self.watchlist, self.clock.now()),
         )
+        self.notices = Notices(self.memory, self.keeper, self.meters, self.clock, generation=lambda: self.generation)
         decider = Decider(
             self.memory,
             self.keeper,
@@ -96,6 +100,7 @@ class Watch:
 
     async def adopt(self) -> None:
         """Give every target of the configuration a worker, and end those of targets that left."""
+        self.memory.windows = self.generation.windows
         gone = set(self.workers) - set(self.watchlist.targets)
         for name in gone:
             self.workers.pop(name).close()
@@ -132,6 +137,7 @@ class Watch:
         self.memory.keep({(name, one) for name, target in self.watchlist.targets.items() for one in target.sets})
         await self.adopt()
         await self.outbox.renew()
+        await self.notices.renew()
         await old.retire()
 
     async def idle(self) -> None:
@@ -143,11 +149,12 @@ class Watch:
         """Take nothing new, let runs under way end for so long, then cut off; orders stay open in the store."""
         for worker in self.workers.values():
             worker.close()
-        await _finished((worker.idle() for worker in self.workers.values()), seconds)
+        await finished((worker.idle() for worker in self.workers.values()), seconds)
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.outbox.stop()
+        await self.notices.post.stop()
 
     async def close(self) -> None:
         """End the connections."""
@@ -163,6 +170,7 @@ class Watch:
             try:
                 wanted, tools = target.sets[task_set], generation.turn
                 await self.turns.take(target, wanted, trigger=trigger, tools=tools)
+                await self.notices.look()
             finally:
                 await generation.leave()
 
@@ -170,13 +178,3 @@ class Watch:
 
     def _skipped(self, name: str) -> Callable[[str, str], None]:
         return lambda task_set, reason: self.meters.run_skipped(name, task_set, reason)
-
-
-async def _finished(waits: Iterable[Awaitable[None]], seconds: float) -> bool:
-    """Wait for all of them, no longer than that."""
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*waits)
-    except TimeoutError:
-        return False
-    return True

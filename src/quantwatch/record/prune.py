@@ -4,14 +4,25 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, exists, or_, select, tuple_
 
-from quantwatch.record.tables import ANSWERS, DECISIONS, INTENTS, PAUSES, RUNS, SET_STATES, TARGET_STATES, TRANSITIONS
+from quantwatch.record.tables import (
+    ANSWERS,
+    DECISIONS,
+    INTENTS,
+    NOTICES,
+    PAUSES,
+    RUNS,
+    SET_STATES,
+    TARGET_STATES,
+    TRANSITIONS,
+)
 
 
 def prune(connection: Connection, *, runs_before: datetime, decisions_before: datetime) -> int:
     """Delete runs, and decisions with their transitions, that are older; how many rows went, without their parts.
 
     Stays: what an open intent or the owner of a target's isolation rests on, and of each pair the newest run and the
-    newest with numbers. Pauses that are over and superseded references go with the decisions.
+    newest with numbers. Pauses that are over, superseded references, and matters that people know are over go with the
+    decisions.
     """
     over = or_(PAUSES.c.ended < decisions_before, PAUSES.c.until < decisions_before)
     commands = (
@@ -22,6 +33,7 @@ def prune(connection: Connection, *, runs_before: datetime, decisions_before: da
         ),
         delete(DECISIONS).where(DECISIONS.c.at < decisions_before, DECISIONS.c.id.not_in(_decisions_in_use())),
         delete(PAUSES).where(over),
+        delete(NOTICES).where(NOTICES.c.standing.is_(False), NOTICES.c.at < decisions_before),
         delete(ANSWERS).where(ANSWERS.c.superseded < decisions_before),
     )
     return sum(connection.execute(command).rowcount for command in commands)

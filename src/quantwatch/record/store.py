@@ -32,10 +32,11 @@ from quantwatch.record.documents import (
 )
 from quantwatch.record.engine import Pragmas, said_plainly, writer
 from quantwatch.record.examine import Damaged, examine
+from quantwatch.record.notices import Change, Kept, change_notices, kept_notices
 from quantwatch.record.place import MOUNTS, make_folder, move_aside, only_writer, refuse_network
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
-from quantwatch.record.rows import add_transitions, has, newest, put
+from quantwatch.record.rows import add_transitions, has, latest_ended, newest, put
 from quantwatch.record.tables import (
     DECISIONS,
     INTENTS,
@@ -212,6 +213,11 @@ class Store:
             rows = connection.execute(select(INTENTS).where(INTENTS.c.result.is_(None)).order_by(INTENTS.c.opened))
             return [intent_of(dict(row)) for row in rows.mappings()]
 
+    def last_intents(self) -> list[Intent]:
+        """The newest order of each target that has ended."""
+        with self._reading() as connection:
+            return latest_ended(connection)
+
     def actions_since(self, pool: str, moment: datetime) -> int:
         """How many isolations of a pool were ordered since then, however they ended."""
         with self._reading() as connection:
@@ -253,6 +259,18 @@ class Store:
         """Let no answer count any longer, as after an accepted new baseline; how many did. They stay in the file."""
         with self._writing() as connection:
             return references.supersede(connection, at=at)
+
+    # ------------------------------------------------------------------ what people are told
+
+    def notices(self) -> Kept:
+        """What people were told last, and what is still to be told."""
+        with self._reading() as connection:
+            return kept_notices(connection)
+
+    def tell(self, change: Change) -> None:
+        """Keep what is to be told and forget what no longer is, all of it or nothing; twice is as good as once."""
+        with self._writing() as connection:
+            change_notices(connection, change)
 
     # ------------------------------------------------------------------ the file
 

@@ -33,6 +33,7 @@ from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
+from quantwatch.record.steps import add_notices
 
 APPLICATION = 0x71776174
 """`qwat` in the header of the file: tells our files from other programs' SQLite files."""
@@ -298,11 +299,19 @@ Index(
 )
 """The baseline's own answers; arrays as in record/references.py. superseded: since when it no longer counts."""
 
+_STANDING = (Column("standing", Boolean, nullable=False), _moment("at"), _document("document"))
+NOTICES = Table("notices", SCHEMA, Column("key", Words, primary_key=True), *_STANDING)
+"""Each matter as it was last told (record/notices.py). standing: False once it is over; such rows are pruned."""
+
+_TO_TELL = (Column("number", Integer, primary_key=True), _words("channel"), _words("notice"), _document("document"))
+DELIVERIES = Table("deliveries", SCHEMA, *_TO_TELL, Index("deliveries_by_notice", "channel", "notice", unique=True))
+"""What a channel has yet to be told, in its order. notice: its id."""
+
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""
 
 Step = Callable[[Connection], None]
-STEPS: tuple[Step, ...] = ()
+STEPS: tuple[Step, ...] = (add_notices,)
 """From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
 
 
