@@ -405,4 +405,5 @@ def _own(bench: Bench) -> SelfBoard:
         unwritten=bench.keeper.unwritten,
         open_intents=bench.watch.outbox.open,
         gateway_trouble=bench.watch.outbox.trouble,
+        notices_waiting=bench.watch.notices.waiting,
     )

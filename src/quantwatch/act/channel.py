@@ -85,7 +85,8 @@ class Line:
 
     def _no(self, answer: Answer, now: datetime) -> Reply:
         again = answer.status in COME_AGAIN or answer.status >= 500
-        words = " ".join(re.findall(r"[\w .,:'-]+", answer.body[:400].decode("utf-8", "replace"), re.ASCII)).strip()
+        told = answer.body[:400].decode("utf-8", "replace")
+        words = " ".join(re.sub(r"[^\w.,:'-]+", " ", told, flags=re.ASCII).split())
         said = f"answered {answer.status}" + (f": {words[:LONGEST_ANSWER]}" if words else "")
         return Reply(ok=False, said=self._told(said), again=again, retry_after=seconds_of(answer.retry_after, now))
 

@@ -23,7 +23,7 @@ RUNBOOK = {
     Topic.ORDER: "alert-order-came-to-nothing",
     Topic.BASELINE_MOVED: "alert-baseline-moved",
     Topic.BASELINE_UNPROVEN: "alert-baseline-unproven",
-    Topic.REFERENCE: "storeerror",
+    Topic.REFERENCE: "quality-invalid",
     Topic.TEST: "notices",
 }
 """The runbook's section about each topic."""
