@@ -149,8 +149,8 @@ def test_an_alert_that_is_over_ended_when_it_did() -> None:
 
 
 def test_what_is_about_no_target_is_named_by_its_subject() -> None:
-    nobody = {"target": None, "pool": None, "task_set": None}
-    one = alert(notice(Topic.BASELINE_MOVED, subject="baseline", **nobody), now=BEGAN)
+    told = notice(Topic.BASELINE_MOVED, subject="baseline", target=None, pool=None, task_set=None)
+    one = alert(told, now=BEGAN)
     assert one["labels"] == {"alertname": "QuantwatchBaselineMoved", "severity": "critical", "subject": "baseline"}
 
 

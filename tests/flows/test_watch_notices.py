@@ -311,3 +311,30 @@ async def test_what_stands_is_repeated_to_an_alertmanager_alone(tmp_path: Path) 
         assert again["startsAt"] == first["startsAt"]
         assert again["endsAt"] > first["endsAt"]
         assert len(receiver.posts) == 2
+
+
+async def test_a_baseline_that_nothing_has_proven_is_told_once_everybody_was_measured(tmp_path: Path) -> None:
+    async with watching(tmp_path, told()) as bench:
+        receiver = hear(bench)
+        for name in ("a", "b"):
+            restarted(bench.nodes[name], damage=BAD)
+        await bench.round("a")
+        assert [one for one in heads(receiver) if one[0] == "baseline_unproven"] == []
+        await bench.round("b")
+        assert [one for one in heads(receiver) if one[0] == "baseline_unproven"] == [
+            ("baseline_unproven", "unproven", True)
+        ]
+        restarted(bench.nodes["b"])
+        await bench.rounds(1)
+        assert ("baseline_unproven", "unproven", False) in heads(receiver)
+
+
+async def test_a_fault_of_ours_in_telling_ends_no_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with watching(tmp_path, told()) as bench:
+        hear(bench)
+        bench.memory.ended["a"] = "no order"  # type: ignore[assignment]  # as a fault of ours would leave it
+        await bench.rounds(2)
+        await bench.mend()
+        assert len(bench.runs("a")) == 2
+        assert not bench.watch.tasks["a"].done()
+    assert "telling people broke off by a fault in quantwatch" in caplog.text

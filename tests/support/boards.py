@@ -95,7 +95,8 @@ def rich_board() -> Board:
     """A board on which every series has a value."""
     sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True)
     paused = Pause("p-1", "pool:chat", "rollout", "ada", AT, None)
-    whole = board(target_board("node-a", measured(), measured(task_set="code")), sick, pauses=(paused,))
+    nodes = (target_board("node-a", measured(), measured(task_set="code")), sick)
+    whole = board(*nodes, pauses=(paused,), notices_waiting={"ops": 3})
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
     return replace(whole, baseline=replace(whole.baseline, references=(reference,), answers=True))
 

@@ -63,7 +63,10 @@ def _baseline(view: View) -> Iterator[Matter]:
     calm = expected(view.memory.pausing(view.now), now=view.now) is not None
     checks = list(view.memory.checks.values())
     moved = next((one for one in checks if one.sound is False and not one.enrolled), None)
-    new, sound = any(one.new for one in checks), soundness(checks)
+    # The first of many runs proves little: who was not measured yet may be clean.
+    pairs = {(name, one) for name, target in view.watchlist.targets.items() for one in target.sets}
+    new = any(one.new for one in checks) and pairs <= view.memory.checks.keys()
+    sound = soundness(checks)
     if (moved is not None and not calm) or sound:
         said = moved.trouble if moved is not None and moved.trouble is not None else "it gives its stored answers"
         done = "nothing acts until it is accepted or enrolled" if moved is not None else ""
