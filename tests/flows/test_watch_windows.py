@@ -10,7 +10,8 @@ from quantwatch.errors import InputError
 from quantwatch.flow.decision import Brake, PoolMode
 from quantwatch.flow.state import Pause, Routing
 from quantwatch.flows.release import release
-from support.watching import EVERY, Bench, restarted, settings, watching
+from support.gateway import Gateway
+from support.watching import EVERY, Bench, HandClock, restarted, settings, watching
 
 BAD = 1.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -148,3 +149,18 @@ async def test_an_order_under_way_is_withdrawn_when_a_window_opens(tmp_path: Pat
         assert settled is not None
         assert settled.outcome is not None
         assert "window nightly paused all" in settled.outcome.detail
+
+
+async def test_an_order_of_an_earlier_life_is_not_sent_in_a_window(tmp_path: Path) -> None:
+    clock, gateway = HandClock(), Gateway()
+    async with watching(tmp_path, settings(), clock=clock, gateway=gateway) as bench:
+        await bench.rounds(1)
+        bench.wire.down.add("gateway")
+        restarted(bench.nodes["a"], damage=BAD)
+        await bench.rounds(1)
+        assert bench.routing() is Routing.LEAVING
+        nodes = bench.nodes
+    async with watching(tmp_path, held(), clock=clock, gateway=gateway, nodes=nodes) as bench:
+        await bench.settle()
+        assert gateway.calls == []
+        assert bench.routing() is Routing.CONTRADICTED  # an earlier call may have arrived

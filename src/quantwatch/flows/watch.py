@@ -45,6 +45,7 @@ class Watch:
     notices: Notices = field(init=False)
 
     def __post_init__(self) -> None:
+        self.memory.windows = self.generation.windows  # before an order of an earlier life is taken up
         self.outbox = Outbox(
             self.memory,
             self.keeper,
@@ -100,7 +101,6 @@ class Watch:
 
     async def adopt(self) -> None:
         """Give every target of the configuration a worker, and end those of targets that left."""
-        self.memory.windows = self.generation.windows
         gone = set(self.workers) - set(self.watchlist.targets)
         for name in gone:
             self.workers.pop(name).close()
@@ -130,6 +130,7 @@ class Watch:
     async def succeed(self, generation: Generation) -> None:
         """Let another configuration take over; runs of targets that stay end with the old one."""
         old, self.generation = self.generation, generation
+        self.memory.windows = generation.windows
         for pool in set(old.watchlist.pools) - set(self.watchlist.pools):
             self.meters.forget_pool(pool)
         for task_set in old.watchlist.task_sets - self.watchlist.task_sets:
