@@ -41,6 +41,16 @@ class Talker:
         return self.replies.pop(0) if self.replies else self.always
 
 
+class Broken(Talker):
+    """A channel with a fault of ours, the first time."""
+
+    async def send(self, notices: Sequence[Notice]) -> Reply:
+        """Break off, or answer."""
+        if notices[0] == notice():
+            raise RuntimeError("boom")
+        return await super().send(notices)
+
+
 @dataclass
 class Office:
     """A post over a real store."""
@@ -137,6 +147,19 @@ async def test_ten_thousand_changes_with_a_dead_channel_stay_bounded(tmp_path: P
         assert len(kept.told) == 100
         assert [one.notice.id for one in kept.waiting] == [one.id for one in at.post.waiting["ops"]]
         assert kept.waiting[-1].notice.id == notice(number=9999).id
+
+
+async def test_a_fault_of_ours_costs_one_notice_and_not_the_channel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with office(tmp_path, Broken()) as at:
+        await at.tell(notice(), notice(number=2))
+        await at.post.idle()
+        at.post.start()
+        await at.post.idle()
+        assert at.talker.heard == [notice(number=2).id]
+        assert at.count("notification_failures") == 1
+    assert "a channel broke off by a fault in quantwatch" in caplog.text
 
 
 async def test_what_is_kept_is_kept_once(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What people are told of a whole watch: each change once, its end too, and nothing twice over a restart."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -255,12 +256,15 @@ async def test_the_first_channel_hears_of_what_stands_and_one_that_left_of_nothi
         assert len(receiver.posts) == 2
 
 
-@pytest.mark.parametrize("trouble", ["down", "refuses", "hangs"])
+@pytest.mark.parametrize("trouble", ["down", "refuses", "hangs", "broken"])
 async def test_a_channel_in_trouble_holds_nothing_up(tmp_path: Path, trouble: str) -> None:
-    async with watching(tmp_path, told()) as bench:
+    raw = settings(notifications=[HOOK | {"timeout": "100ms"}])
+    async with watching(tmp_path, raw) as bench:
         receiver = hear(bench)
         if trouble == "down":
             bench.wire.down.add("hook")
+        if trouble == "hangs":
+            bench.wire.held["hook"] = asyncio.Event()
         receiver.always = 400 if trouble == "refuses" else 503
         await bench.rounds(1)
         restarted(bench.nodes["a"], damage=BAD)
@@ -338,3 +342,31 @@ async def test_a_fault_of_ours_in_telling_ends_no_run(tmp_path: Path, caplog: py
         assert len(bench.runs("a")) == 2
         assert not bench.watch.tasks["a"].done()
     assert "telling people broke off by a fault in quantwatch" in caplog.text
+
+
+async def test_no_log_line_and_no_series_holds_a_secret_of_a_channel(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, key = "/services/T1/B2/abcdefghijkl", "sk-very-secret-key"
+    (tmp_path / "url").write_text(f"http://slack{place}")
+    (tmp_path / "key").write_text(key)
+    slack = {"name": "team", "kind": "slack", "url": f"file:{tmp_path / 'url'}"}
+    raw = settings(notifications=[slack, HOOK | {"api_key": f"file:{tmp_path / 'key'}"}])
+    caplog.set_level("DEBUG")
+    async with watching(tmp_path, raw) as bench:
+        receiver = hear(bench)
+        team = Receiver(statuses=[503, 403, 307, 410], said=f"no app at {place}")
+        bench.wire.put("slack", team.transport())
+        receiver.said, receiver.statuses = f"bad key {key}", [503, 401, 307, 403]
+        await bench.rounds(1)
+        restarted(bench.nodes["a"], damage=BAD)
+        await bench.rounds(2)
+        await bench.mend()
+        await bench.advance(60)
+        assert {one.path for one in team.posts} == {place}
+        assert {one.headers["authorization"] for one in receiver.posts} == {f"Bearer {key}"}
+        shown = (await bench.get("/metrics")).text + (await bench.get("/")).text
+    assert "notices were not told" in caplog.text
+    ours = "\n".join(str(one.msg) for one in caplog.records if one.name.startswith("quantwatch"))
+    for word in ("abcdefghijkl", key):
+        assert word not in ours + shown

@@ -27,6 +27,10 @@ from quantwatch.record.notices import Kept
 
 log = logger()
 
+LOOKING = "looking for what is new"
+REPEATING = "repeating what stands"
+"""Names of tasks."""
+
 
 class Notices:
     """What people were told, and how they are told more. told: by the key of each matter, its latest notice."""
@@ -75,6 +79,7 @@ class Notices:
 
     async def renew(self) -> None:
         """Go on with the channels of the configuration in force; what waits for others is forgotten."""
+        await self._cut(REPEATING)  # its connections are about to be closed
         await self.post.stop()
         for name in self._known - set(self._channels()):
             self._meters.forget_channel(name)
@@ -89,11 +94,22 @@ class Notices:
         Without a channel nothing is noted: whoever configures the first hears of everything that stands then.
         """
         if self._channels() or self.post.waiting:
-            await self._apart(self._in_turn())
+            await self._apart(self._in_turn(), name=LOOKING)
 
-    async def _apart(self, action: Coroutine[Any, Any, None]) -> None:
+    async def stop(self) -> None:
+        """Leave everything as it is in the store, for the next life."""
+        await self._cut(LOOKING, REPEATING)
+        await self.post.stop()
+
+    async def _cut(self, *names: str) -> None:
+        tasks = [one for one in self._under_way if one.get_name() in names]
+        for one in tasks:
+            one.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _apart(self, action: Coroutine[Any, Any, None], *, name: str) -> None:
         """Do something in a task of its own, to its end: a fault of ours in it ends neither a run nor the daemon."""
-        task = asyncio.create_task(action)
+        task = asyncio.create_task(action, name=name)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
         await asyncio.wait([task])
@@ -122,7 +138,7 @@ class Notices:
     async def repeat(self) -> None:
         """Send what stands to those channels that take it for over otherwise. Raises nothing."""
         names = [name for name, one in self._channels().items() if one.channel.repeats]
-        await asyncio.gather(*(self._apart(self._repeat(name)) for name in names))
+        await asyncio.gather(*(self._apart(self._repeat(name), name=REPEATING) for name in names))
 
     async def _repeat(self, name: str) -> None:
         one = self._channels()[name]

@@ -20,6 +20,9 @@ log = logger()
 MOST_WAITING = 200
 """Notices that wait for one channel; over this the least severe go first, and of those the oldest."""
 
+TASK = "notices "
+"""Begins the name of a channel's task."""
+
 
 class Post:
     """Carries notices to the channels of the configuration in force. waiting: by channel, in their order."""
@@ -82,7 +85,7 @@ class Post:
         """Set every channel to work that has something to tell."""
         for name in self._channels():
             if self.waiting.get(name) and name not in self._tasks:
-                task = self._tasks[name] = asyncio.create_task(self._carry(name), name=f"notices {name}")
+                task = self._tasks[name] = asyncio.create_task(self._carry(name), name=f"{TASK}{name}")
                 task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
@@ -133,4 +136,7 @@ class Post:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks = {name: one for name, one in self._tasks.items() if one is not task}
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("a channel broke off by a fault in quantwatch", channel=task.get_name(), fault=repr(fault))
+            name = task.get_name().removeprefix(TASK)
+            log.error("a channel broke off by a fault in quantwatch", channel=name, fault=repr(fault))
+            self.waiting[name] = self.waiting.get(name, [])[1:]  # or it would break off at the same one for ever
+            self.lose(name, 1, "a fault in quantwatch")

@@ -155,7 +155,7 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.outbox.stop()
-        await self.notices.post.stop()
+        await self.notices.stop()
 
     async def close(self) -> None:
         """End the connections."""
