@@ -1,6 +1,7 @@
 """The small commands, and what the entry point makes of errors."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,27 @@ def test_the_cost_as_json_adds_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary["targets"] == ["llama-int8-a", "llama-int8-b", "llama-int4-a"]
     total = sum(one["tokens_a_day"] for one in summary["task_sets"])
     assert summary["tokens_a_day_and_node"] == pytest.approx(total, abs=5)
+
+
+WINDOWS = """
+windows:
+  - {name: always-sundays, cron: "0 2 * * sun", duration: 2h, reason: r}
+  - {name: now, from: "2020-01-01T00:00:00Z", until: "2999-01-01T00:00:00Z", kind: rollout, reason: r}
+  - {name: past, from: "2020-01-01T00:00:00Z", until: "2020-01-02T00:00:00Z", scope: all, reason: r}
+"""
+
+
+def test_windows_tell_when_they_open(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "q.yaml"
+    file.write_text((CONFIGS / "minimal.yaml").read_text() + WINDOWS)
+    assert main(["check-config", str(file)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("window ")]
+    assert re.fullmatch(r"window always-sundays \(maintenance, all\): opens \d{4}-\d\d-\d\dT02:00:00\+00:00", lines[0])
+    assert lines[1] == "window now (rollout, all): open now, until 2999-01-01T00:00:00+00:00"
+    assert lines[2] == "window past (maintenance, all): over for good; it can be taken out"
+    assert main(["check-config", str(file), "--json", "-"]) == 0
+    windows = json.loads(capsys.readouterr().out)["windows"]
+    assert windows[2] == {"name": "past", "kind": "maintenance", "scope": "all", "open_until": None, "opens": None}
 
 
 def test_secrets_that_cannot_be_fetched_here_are_warnings(

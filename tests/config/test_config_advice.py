@@ -20,6 +20,7 @@ def settings(pool: dict[str, Any], gateway: dict[str, Any]) -> Settings:
             "pools": {"p": pool},
             "task_sets": {"math": {}},
             "gateway": gateway,
+            "notifications": [{"name": "team", "kind": "slack", "url": "env:SLACK_WEBHOOK_URL"}],
         }
     )
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from quantwatch.clock import SystemClock
+from quantwatch.daemon.chores import PRUNE_SECONDS, STORE_RETRY_SECONDS
 from quantwatch.daemon.heartbeat import BEAT_SECONDS
-from quantwatch.daemon.process import PRUNE_SECONDS, STORE_RETRY_SECONDS, Daemon
+from quantwatch.daemon.process import Daemon
 from quantwatch.daemon.systemd import Notifier
 from quantwatch.record.archive import Archive
 from support.daemons import site, until

@@ -66,6 +66,8 @@ def used_meters() -> Meters:
     meters.gateway_called("webhook", Action.ISOLATE, seconds=0.2, failure="refused")
     meters.settled("webhook", Action.ISOLATE, Result.VERIFIED)
     meters.upstream_called("target", "node-a", seconds=0.2, failure="timeout")
+    meters.notice_told("ops")
+    meters.notice_failed("ops")
     meters.store_error()
     meters.clock_jumped()
     meters.loop_lag(0.002)
@@ -104,6 +106,25 @@ def test_openmetrics_is_given_where_it_is_asked_for() -> None:
     assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     assert {"quantwatch_runs", "quantwatch_kl_divergence_mean_nats"} <= {family.name for family in families}
     assert page.endswith(b"# EOF\n")
+
+
+def test_a_channel_has_its_series_from_the_start_and_none_once_it_has_left() -> None:
+    meters = Meters()
+    meters.expect_channel("ops")
+    meters.expect_channel("team")
+    meters.notice_told("ops")
+    found = samples(board(), meters)
+    assert found["notifications_total", frozenset({("channel", "ops")})] == 1
+    assert found["notification_failures_total", frozenset({("channel", "team")})] == 0
+    meters.forget_channel("ops")
+    left = {labels for name, labels in samples(board(), meters) if name.startswith("notification")}
+    assert left == {frozenset({("channel", "team")})}
+
+
+def test_what_waits_for_a_channel_is_shown() -> None:
+    found = samples(board(notices_waiting={"ops": 3, "team": 0}))
+    assert found["notifications_waiting", frozenset({("channel", "ops")})] == 3
+    assert found["notifications_waiting", frozenset({("channel", "team")})] == 0
 
 
 def test_a_run_leaves_its_id_at_the_histogram() -> None:

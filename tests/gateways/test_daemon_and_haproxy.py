@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from quantwatch.clock import SystemClock
-from quantwatch.daemon.process import LOOK_SECONDS, Daemon
+from quantwatch.daemon.chores import LOOK_SECONDS
+from quantwatch.daemon.process import Daemon
 from quantwatch.flow.decision import Action, Result
 from quantwatch.flow.state import Routing
 from quantwatch.record.archive import Archive

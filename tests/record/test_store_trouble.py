@@ -340,6 +340,9 @@ def test_a_damaged_log_costs_its_last_changes_and_no_more(tmp_path: Path) -> Non
 # ------------------------------------------------------------------ versions
 
 
+NEWEST = version_of()
+
+
 def add_colour(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE pauses ADD COLUMN colour TEXT")
 
@@ -379,11 +382,13 @@ def test_a_store_of_version_1_is_kept_whole_and_has_the_shape_of_a_new_one(tmp_p
         (waits,) = store.open_intents()
         assert (waits.order.decision, waits.order.origin) == ("d-1", "verdicts")
         assert store.proposals() == ([], [])
+        assert (store.notices().told, store.last_intents()) == ({}, [])
         assert len(store.set_states()) == 1
     with Archive.open(path) as archive:
         (made,) = archive.decisions()
         assert (made.author, made.origin, made.proposal) == ("quantwatch", "verdicts", None)
     opened(tmp_path, name="new.db").close()
+    assert version(path) == version(tmp_path / "new.db") == "3"
     assert shape(path) == shape(tmp_path / "new.db")
 
 
@@ -429,7 +434,7 @@ def test_a_store_of_a_newer_quantwatch_is_left_alone(tmp_path: Path) -> None:
     opened(tmp_path, steps=(*STEPS, add_colour)).close()
     before = path.read_bytes()
 
-    with pytest.raises(StoreError, match="has schema version 3, newer than 2"):
+    with pytest.raises(StoreError, match=f"has schema version {version_of() + 1}, newer than {version_of()}"):
         opened(tmp_path)
 
     assert path.read_bytes() == before

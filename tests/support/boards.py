@@ -97,7 +97,8 @@ def rich_board() -> Board:
     said = {"human": Human.FORCED_OUT, "human_author": "ada", "human_reason": "smoke", "human_until": AT}
     sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True, **said)
     paused = Pause("p-1", "pool:chat", "rollout", "ada", AT, None)
-    whole = board(target_board("node-a", measured(), measured(task_set="code")), sick, pauses=(paused,))
+    nodes = (target_board("node-a", measured(), measured(task_set="code")), sick)
+    whole = board(*nodes, pauses=(paused,), notices_waiting={"ops": 3})
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
     wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
     baseline = replace(whole.baseline, references=(reference,), answers=True)

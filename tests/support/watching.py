@@ -203,6 +203,7 @@ class Bench:
         if self.keeper.trouble is None:
             self.watch.revive()
             await tend(self.watch)
+            await self.watch.notices.look()
         await self.settle()
 
     async def reload(self, raw: dict[str, Any]) -> None:
@@ -277,7 +278,7 @@ class Bench:
         return other
 
     def _busy(self) -> int:
-        orders = [one for one in asyncio.all_tasks() if one.get_name().startswith("order ")]
+        orders = [one for one in asyncio.all_tasks() if one.get_name().startswith(("order ", "notices "))]
         workers = [one for one in self.watch.workers.values() if one.running is not None or one.queued]
         return len(orders) + len(workers)
 
@@ -406,4 +407,5 @@ def _own(bench: Bench) -> SelfBoard:
         unwritten=bench.keeper.unwritten,
         open_intents=bench.watch.outbox.open,
         gateway_trouble=bench.watch.outbox.trouble,
+        notices_waiting=bench.watch.notices.waiting,
     )

@@ -25,7 +25,7 @@ def no_reply(name: str, exc: ProbeError, *, secrets: Iterable[str] = ()) -> Unan
         said = said.replace(secret, "...")
     if isinstance(exc, Misconfigured):
         return GatewayRefused(f"{said}. {exc.advice or 'Look at the gateway settings'}")
-    if _tls_fault(exc):
+    if tls_fault(exc):
         return GatewayRefused(f"{said}. Look at gateway.tls and the gateway's certificate")
     return Unanswered(said, arrived=not isinstance(exc, NodeUnreachable))
 
@@ -52,7 +52,7 @@ def seconds_of(retry_after: str | None, now: datetime) -> float | None:
         return None
 
 
-def _tls_fault(exc: BaseException | None) -> bool:
+def tls_fault(exc: BaseException | None) -> bool:
     """Whether certificates or protocol are at fault; a handshake that merely broke off may succeed next time."""
     while exc is not None:
         if isinstance(exc, ssl.SSLError):

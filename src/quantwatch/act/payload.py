@@ -22,7 +22,7 @@ def payload(order: Order) -> dict[str, Any]:
         "task_set": order.task_set,
         "verdict": order.verdict,
         "run_id": order.run,
-        "evidence": [_evidence(finding) for finding in order.evidence],
+        "evidence": [evidence_json(finding) for finding in order.evidence],
     }
 
 
@@ -31,7 +31,8 @@ def encoded(order: Order) -> bytes:
     return json.dumps(payload(order), allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
-def _evidence(finding: Finding) -> dict[str, Any]:
+def evidence_json(finding: Finding) -> dict[str, Any]:
+    """A finding as it goes out: value, interval, limits, verdict."""
     low, high = (finding.interval.low, finding.interval.high) if finding.interval is not None else (None, None)
     return {
         "metric": finding.metric.value,

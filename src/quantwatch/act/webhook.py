@@ -6,6 +6,7 @@ Calls follow Standard Webhooks: webhook-id is the decision's id on every try, so
 import base64
 import binascii
 import json
+from datetime import datetime
 
 from standardwebhooks import Webhook
 
@@ -60,7 +61,7 @@ class WebhookDriver:
         """Post the order once. Raises Unanswered or GatewayRefused."""
         link, body = self._links[order.action], encoded(order)
         try:
-            answer = await link.send(body, self._headers(order, body))
+            answer = await link.send(body, signed(order.decision, body, self._signer, now=self._clock.now()))
         except ProbeError as exc:
             raise no_reply(link.name, exc, secrets=self._secrets) from exc
         if not 200 <= answer.status < 300:
@@ -77,23 +78,25 @@ class WebhookDriver:
             return Seen.UNKNOWN
         return _seen(answer)
 
-    def _headers(self, order: Order, body: bytes) -> dict[str, str]:
-        now = self._clock.now()
-        headers = {
-            "Content-Type": "application/json",
-            "webhook-id": order.decision,
-            "webhook-timestamp": str(int(now.timestamp())),
-        }
-        if self._signer is not None:
-            headers["webhook-signature"] = self._signer.sign(order.decision, now, body.decode("ascii"))
-        return headers
+
+def signed(id_: str, body: bytes, by: Webhook | None, *, now: datetime) -> dict[str, str]:
+    """The headers of a call by Standard Webhooks. id_: the same on every try. by: None leaves the signature out."""
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": id_,
+        "webhook-timestamp": str(int(now.timestamp())),
+    }
+    if by is not None:
+        headers["webhook-signature"] = by.sign(id_, now, body.decode("ascii"))
+    return headers
 
 
-def signer(secret: str) -> Webhook:
+def signer(secret: str, *, whose: str = "gateway.signing_secret") -> Webhook:
     """What signs: `whsec_` and base64 as the standard has it, any other text by its own bytes.
 
     The package takes every text for base64, which turns most plain ones into a shorter key and refuses the rest, so a
-    plain text goes to it as bytes. A receiver does the same. Raises InputError, never repeating the secret.
+    plain text goes to it as bytes. A receiver does the same. whose: the key of the configuration, for messages. Raises
+    InputError, never repeating the secret.
     """
     if not secret.startswith("whsec_"):
         key = secret.encode()
@@ -102,9 +105,9 @@ def signer(secret: str) -> Webhook:
         try:
             key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
         except (binascii.Error, ValueError):
-            raise InputError("gateway.signing_secret starts with whsec_, but no base64 follows") from None
+            raise InputError(f"{whose} starts with whsec_, but no base64 follows") from None
     if not key:
-        raise InputError("gateway.signing_secret is empty")
+        raise InputError(f"{whose} is empty")
     return Webhook(key)
 
 

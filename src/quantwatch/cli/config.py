@@ -1,15 +1,20 @@
 """`quantwatch check-config` and `quantwatch schema`."""
 
 import json
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from quantwatch.cli.output import STANDARD_OUTPUT, write_json, write_text
+from quantwatch.clock import SystemClock
 from quantwatch.errors import GatewayRefused, InputError
+
+if TYPE_CHECKING:
+    from quantwatch.config.windows import WindowSettings
 
 
 def check_config(
@@ -46,6 +51,7 @@ def check_config(
             for one in estimated
         ],
         "gateway": _gateway(settings),
+        "windows": [_window(one, SystemClock().now()) for one in settings.windows],
         "warnings": [
             *_unset_secrets(settings),
             *advice(settings),
@@ -112,6 +118,18 @@ def _gateway_file(settings: Any, file: Path) -> list[str]:
     return [] if objection is None else [f"gateway.path: {objection}"]
 
 
+def _window(one: "WindowSettings", now: datetime) -> dict[str, Any]:
+    """A window with when it is open next; null where that is over for good."""
+    opened, opens = one.open_at(now), one.opens_next(now)
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "scope": one.scope,
+        "open_until": None if opened is None else opened[1].isoformat(timespec="seconds"),
+        "opens": None if opens is None else opens.isoformat(timespec="seconds"),
+    }
+
+
 def _show(summary: dict[str, Any]) -> None:
     console = Console(highlight=False)
     table = Table("task set", "draw", "mode", "runs/day", "tokens/run", "tokens/day")
@@ -125,6 +143,10 @@ def _show(summary: dict[str, Any]) -> None:
     gateway = summary["gateway"]
     if "said" in gateway:
         console.print(f"gateway: driver {gateway['driver']}: {gateway['said']}", markup=False, soft_wrap=True)
+    for one in summary["windows"]:
+        console.print(
+            f"window {one['name']} ({one['kind']}, {one['scope']}): {_when(one)}", markup=False, soft_wrap=True
+        )
     for warning in summary["warnings"]:
         console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
     targets, tokens = len(summary["targets"]), summary["tokens_a_day_and_node"]
@@ -134,6 +156,12 @@ def _show(summary: dict[str, Any]) -> None:
         markup=False,
         soft_wrap=True,
     )
+
+
+def _when(window: dict[str, Any]) -> str:
+    if window["open_until"] is not None:
+        return f"open now, until {window['open_until']}"
+    return f"opens {window['opens']}" if window["opens"] is not None else "over for good; it can be taken out"
 
 
 def schema(

@@ -20,6 +20,7 @@ from quantwatch.cli import (
     handshake,
     history,
     inspect,
+    notify,
     people,
     prompts,
     references,
@@ -68,6 +69,7 @@ app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(gateway.app, name="gateway")
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(notify.app, name="notify")
 app.add_typer(references.app, name="references")
 app.add_typer(store.app, name="store")
 

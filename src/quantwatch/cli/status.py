@@ -113,6 +113,9 @@ def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield f"runs that wait for the store: {own['unwritten_runs']}; nothing acts meanwhile", "bold red"
     if own["gateway_trouble"]:
         yield f"gateway: {own['gateway_trouble']}", "bold red"
+    for channel, count in (own.get("notices_waiting") or {}).items():
+        if count:
+            yield f"notices that wait for the channel {channel}: {count}", "yellow"
     if own["open_intents"]:
         yield f"orders to the gateway that are still open: {own['open_intents']}", "yellow"
 

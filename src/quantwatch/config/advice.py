@@ -11,7 +11,7 @@ ROUTERS = ("vllm_router", "sglang_router")
 
 def advice(settings: Settings) -> list[str]:
     """One sentence for everything that is allowed and probably not meant; starts with the key."""
-    return [*_modes(settings), *_gateway(settings)]
+    return [*_modes(settings), *_gateway(settings), *_notifications(settings)]
 
 
 def _modes(settings: Settings) -> Iterator[str]:
@@ -41,3 +41,15 @@ def _spellings(settings: Settings) -> Iterator[str]:
         name = one.gateway_name or one.url
         if name != name.rstrip("/").removesuffix("/v1"):
             yield f"targets[{one.name}].gateway_name: {name} ends by a slash or /v1, and most routers list no such URL"
+
+
+def _notifications(settings: Settings) -> Iterator[str]:
+    enforcing = [name for name, pool in settings.pools.items() if pool.mode is PoolMode.ENFORCE]
+    if enforcing and not settings.notifications:
+        yield f"notifications: pool {enforcing[0]} may act, and nobody is told; see docs/notifications.md"
+    for i, one in enumerate(settings.notifications):
+        named = isinstance(one.url, str) and one.url.lower().startswith("http://")
+        if named and (one.api_key is not None or one.headers):
+            yield f"notifications[{i}].url: http carries the token of {one.name} in the clear; use https"
+        if one.kind == "webhook" and one.signing_secret is None:
+            yield f"notifications[{i}].signing_secret: without it {one.name} cannot tell our notices from anybody's"

@@ -29,9 +29,10 @@ def needing_restart(lines: list[str]) -> list[str]:
 
 
 def _plain(settings: Settings) -> dict[str, Any]:
-    """The settings as data, targets by name and not by place, so that an inserted one changes nothing else."""
+    """The settings as data, lists by name and not by place, so that an inserted one changes nothing else."""
     data = settings.model_dump(mode="json", by_alias=True)
-    data["targets"] = {target["name"]: target for target in data["targets"]}
+    for block in ("targets", "notifications", "windows"):
+        data[block] = {one["name"]: one for one in data[block]}
     return data
 
 

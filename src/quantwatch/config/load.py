@@ -63,6 +63,8 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
     yield from _targets(settings, problem)
     yield from _pools(settings, problem)
     yield from _gateway(settings, folder, problem)
+    yield from _channels(settings, problem)
+    yield from _windows(settings, problem)
     for name, task_set in settings.task_sets.items():
         if task_set.prompts is None and name not in shipped:
             message = f"no shipped task set {name}; {known_names(name, list(shipped))}; or name a file under prompts"
@@ -136,3 +138,27 @@ def _haproxy(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
             if server in taken:
                 yield problem(path, f"{server} belongs to targets[{taken[server]}] already")
             taken.setdefault(server, i)
+
+
+def _channels(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
+    yield from _twice("notifications", [one.name for one in settings.notifications], problem)
+    for i, channel in enumerate(settings.notifications):
+        for j, pool in enumerate(channel.pools or ()):
+            if pool not in settings.pools:
+                known = known_names(pool, list(settings.pools))
+                yield problem(("notifications", i, "pools", j), f"no pool {pool}; {known}")
+
+
+def _windows(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
+    yield from _twice("windows", [one.name for one in settings.windows], problem)
+    known = {"pool": list(settings.pools), "target": [one.name for one in settings.targets]}
+    for i, window in enumerate(settings.windows):
+        kind, _, name = window.scope.partition(":")
+        if name and name not in known[kind]:
+            yield problem(("windows", i, "scope"), f"no {kind} {name}; {known_names(name, known[kind])}")
+
+
+def _twice(block: str, names: list[str], problem: MakeProblem) -> Iterator[Problem]:
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield problem((block, i, "name"), f"{name} is the name of {block}[{names.index(name)}] already")

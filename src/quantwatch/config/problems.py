@@ -77,7 +77,8 @@ def _found(error: ErrorDetails, path: Path_) -> str:
 
 def _shown(value: Any, path: Path_) -> str:
     """A value for a message: scalars as they are, blocks by their kind, secrets not at all."""
-    if any(SECRET_NAME.search(str(part)) or part == "headers" for part in path):
+    secret_url = path[:1] == ("notifications",) and path[-1] == "url"
+    if secret_url or any(SECRET_NAME.search(str(part)) or part == "headers" for part in path):
         return HIDDEN
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"

@@ -13,6 +13,13 @@ def check_cron(expression: str) -> None:
         raise ValueError(f"not a crontab expression (minute hour day month weekday): {exc}") from exc
 
 
+def next_fire(expression: str, after: datetime) -> datetime | None:
+    """When a crontab expression fires for the first time later than that; None where it names no day that exists."""
+    trigger = CronTrigger.from_crontab(expression, timezone=UTC)
+    fires: datetime | None = trigger.get_next_fire_time(None, after + timedelta(microseconds=1))
+    return fires
+
+
 def runs_a_day(expression: str) -> float:
     """How often a crontab expression fires a day, averaged over the four weeks from a fixed Monday on."""
     trigger = CronTrigger.from_crontab(expression, timezone=UTC)

@@ -10,11 +10,13 @@ from pydantic import Field, field_validator, model_validator
 
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.limits import LimitSettings, Scheme, SliceSettings
+from quantwatch.config.notifications import ChannelSettings
 from quantwatch.config.schedule import check_cron
 from quantwatch.config.secrets import Secret
 from quantwatch.config.server import Listen, ServerSettings, written
 from quantwatch.config.strict import Name, Strict
 from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
+from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.decision import Lane, PoolMode
 from quantwatch.flow.prompt import ProbeMode
 
@@ -203,6 +205,8 @@ class Settings(Strict):
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings, description="How a node is taken out of traffic and back"
     )
+    notifications: list[ChannelSettings] = Field([], description="Who is told of changes, and of which")
+    windows: list[WindowSettings] = Field([], description="Times, known beforehand, in which nothing acts")
     probe: ProbeSettings = Field(default_factory=ProbeSettings, description="What probes may cost a node")
     judge: JudgeSettings = Field(default_factory=JudgeSettings, description="How sure a verdict must be")
     references: ReferenceSettings = Field(

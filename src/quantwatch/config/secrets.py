@@ -81,6 +81,14 @@ def header_value(value: Any) -> Any:
 HeaderValue = Annotated[str | SecretRef, BeforeValidator(header_value), WithJsonSchema({"type": "string"})]
 
 
+def named_secrets(headers: Any) -> Any:
+    """Headers as they are. Raises ValueError for one that looks like a secret and stands in the file itself."""
+    for name, value in headers.items() if isinstance(headers, dict) else ():
+        if SECRET_NAME.search(str(name)) and not str(value).startswith(("env:", "file:")):
+            raise ValueError(f"the header {name} looks like a secret; use env:NAME or file:/path")
+    return headers
+
+
 def secrets_of(settings: BaseModel, path: str = "") -> Iterator[tuple[str, SecretRef]]:
     """Every secret that a model names, with its key in dotted form."""
     for name in type(settings).model_fields:

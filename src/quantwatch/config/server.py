@@ -3,9 +3,9 @@
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from quantwatch.config.secrets import SECRET_NAME, HeaderValue, Secret
+from quantwatch.config.secrets import HeaderValue, Secret, named_secrets
 from quantwatch.config.strict import Strict
 
 
@@ -28,6 +28,7 @@ def written(default: str, description: str | None = None) -> Any:
 
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$"), AfterValidator(_no_password)]
+Headers = Annotated[dict[str, HeaderValue], BeforeValidator(named_secrets)]
 Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$"), AfterValidator(_port)]
 
 
@@ -51,15 +52,7 @@ class ServerSettings(Strict):
     url: Url = Field(description="The server's own address, never a gateway's")
     model: str | None = Field(None, description="Model name at this server; its only model if left out")
     api_key: Secret | None = Field(None, description="Sent as a bearer token")
-    headers: dict[str, HeaderValue] = Field(
+    headers: Headers = Field(
         default_factory=dict, description="Sent with every request; one that looks like a secret must name it"
     )
     tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
-
-    @field_validator("headers", mode="before")
-    @classmethod
-    def _auth_is_secret(cls, headers: Any) -> Any:
-        for name, value in headers.items() if isinstance(headers, dict) else ():
-            if SECRET_NAME.search(str(name)) and not str(value).startswith(("env:", "file:")):
-                raise ValueError(f"the header {name} looks like a secret; use env:NAME or file:/path")
-        return headers

@@ -26,6 +26,9 @@ from quantwatch.flows.shelf import LookingShelf
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.yardstick import Yardstick
 
+TELLING_SECONDS = 10.0
+"""How long people are told of what was done before the command ends."""
+
 
 @dataclass(slots=True)
 class Once:
@@ -90,6 +93,10 @@ class Once:
             for target, task_set in wanted:
                 watch.due(target, task_set, Trigger.MANUAL)
             await watch.idle()
+            await watch.notices.look()
+            with contextlib.suppress(TimeoutError):  # what is not told by then, the daemon tells
+                async with asyncio.timeout(TELLING_SECONDS):
+                    await watch.notices.post.idle()
 
     async def _target(self, generation: Generation, name: str, sets: Sequence[str], total: int) -> None:
         target = generation.watchlist.targets[name]

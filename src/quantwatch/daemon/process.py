@@ -15,6 +15,7 @@ from quantwatch.config.advice import advice
 from quantwatch.config.changes import changes, needing_restart
 from quantwatch.config.load import load_settings, store_file
 from quantwatch.config.schema import Settings
+from quantwatch.daemon.chores import Chores
 from quantwatch.daemon.desk import Desk
 from quantwatch.daemon.heartbeat import Heartbeat
 from quantwatch.daemon.listeners import Listener
@@ -22,14 +23,13 @@ from quantwatch.daemon.signals import Signals
 from quantwatch.daemon.storing import opened
 from quantwatch.daemon.systemd import Notifier
 from quantwatch.daemon.timetable import Entry, Timetable
-from quantwatch.errors import InputError, QuantwatchError, StoreError
+from quantwatch.errors import InputError, QuantwatchError
 from quantwatch.expose.admin import Reloaded, admin_app
 from quantwatch.expose.app import public_app
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.board import BaselineBoard, Board, SelfBoard
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.upkeep import Retention, end_pauses, prune, retry_store
 from quantwatch.log import logger
 from quantwatch.prompts.load import shipped_sets
 
@@ -38,11 +38,6 @@ if TYPE_CHECKING:
     from quantwatch.flows.watch import Watch
 
 log = logger()
-
-STORE_RETRY_SECONDS = 5.0
-PRUNE_SECONDS = 6 * 3600.0
-LOOK_SECONDS = 300.0
-"""Time between two looks at how the gateway says that targets stand."""
 
 
 @dataclass(slots=True)
@@ -96,9 +91,10 @@ class Daemon:
             keeper = await opened(path, self.memory, clock=self.clock, meters=self.meters, stack=stack)
             watch = await self._watch(keeper, stack)
             await self._begin(watch)
+            chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
                 await self._until_stopped(
-                    self._heartbeat.beat(), self._mend_store(keeper), self._prune(keeper), self._look()
+                    self._heartbeat.beat(), chores.mend(), chores.prune(), chores.look(), chores.repeat()
                 )
             finally:
                 await self._end(watch, keeper)
@@ -173,6 +169,7 @@ class Daemon:
             unwritten=watch.keeper.unwritten if watch is not None else 0,
             open_intents=watch.outbox.open if watch is not None else 0,
             lag=self._heartbeat.lag,
+            notices_waiting=watch.notices.waiting if watch is not None else {},
             gateway_trouble=watch.outbox.trouble if watch is not None else None,
         )
 
@@ -259,30 +256,6 @@ class Daemon:
         await asyncio.gather(stop, *running, return_exceptions=True)
         for one in done - {stop}:
             one.result()
-
-    async def _mend_store(self, keeper: Keeper) -> None:
-        tend = (await asyncio.to_thread(_import_resume)).tend
-        while True:
-            await self.clock.sleep(STORE_RETRY_SECONDS)
-            end_pauses(self.memory, self.clock)
-            await retry_store(keeper)
-            if self.desk.watch is not None and keeper.trouble is None:
-                self.desk.watch.revive()
-                await tend(self.desk.watch)
-
-    async def _look(self) -> None:
-        look = (await asyncio.to_thread(_import_resume)).look
-        while True:
-            await self.clock.sleep(LOOK_SECONDS)
-            if self.desk.watch is not None:
-                with contextlib.suppress(StoreError):  # the next look finds the same
-                    await look(self.desk.watch)
-
-    async def _prune(self, keeper: Keeper) -> None:
-        while True:
-            store = self.settings.store
-            await prune(keeper, Retention(store.keep, store.keep_decisions), self.clock)
-            await self.clock.sleep(PRUNE_SECONDS)
 
 
 def _import_resume() -> ModuleType:

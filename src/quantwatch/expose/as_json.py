@@ -79,6 +79,7 @@ def _own(own: SelfBoard) -> dict[str, Any]:
         "gateway_trouble": own.gateway_trouble,
         "unwritten_runs": own.unwritten,
         "open_intents": own.open_intents,
+        "notices_waiting": dict(own.notices_waiting),
         "loop_lag_seconds": _finite(own.lag),
     }
 

@@ -108,6 +108,8 @@ def _own(page: _Page, own: SelfBoard) -> None:
     page.put(m.INTENTS, own.open_intents)
     page.put(m.GATEWAY_UP, own.gateway_trouble is None)
     page.put(m.RECENT_LAG, own.lag)
+    for channel, waiting in own.notices_waiting.items():
+        page.put(m.NOTICES_WAITING, waiting, channel)
 
 
 def _baseline(page: _Page, baseline: BaselineBoard) -> None:

@@ -44,6 +44,8 @@ COUNTERS = (
     m.UPSTREAM_FAILURES,
     m.PROBE_TOKENS,
     m.PROBE_RESTARTS,
+    m.NOTICES,
+    m.NOTICE_FAILURES,
     m.STORE_ERRORS,
     m.RUNS_LOST,
     m.CLOCK_JUMPS,
@@ -110,6 +112,11 @@ class Meters:
             for result in Result:
                 self._count(m.ORDERS, *at, result.value, by=0)
 
+    def expect_channel(self, channel: str) -> None:
+        """Start the series of a configured channel at 0."""
+        self._count(m.NOTICES, channel, by=0)
+        self._count(m.NOTICE_FAILURES, channel, by=0)
+
     def forget(self, target: str) -> None:
         """Drop every series of a target that has left."""
         self._forget("target", target)
@@ -121,6 +128,10 @@ class Meters:
     def forget_set(self, task_set: str) -> None:
         """Drop every series of a task set that has left."""
         self._forget("task_set", task_set)
+
+    def forget_channel(self, channel: str) -> None:
+        """Drop every series of a channel that has left."""
+        self._forget("channel", channel)
 
     def run_finished(self, record: RunRecord) -> None:
         """Count a run that ended, whatever it found."""
@@ -181,6 +192,14 @@ class Meters:
     def probe_restarted(self, role: str, target: str) -> None:
         """Count a server that restarted while it was probed. role: `baseline` or `target`."""
         self._count(m.PROBE_RESTARTS, _word(role), target)
+
+    def notice_told(self, channel: str) -> None:
+        """Count a notice that a channel has taken."""
+        self._count(m.NOTICES, channel)
+
+    def notice_failed(self, channel: str) -> None:
+        """Count a notice that a channel was never told."""
+        self._count(m.NOTICE_FAILURES, channel)
 
     def store_error(self) -> None:
         """Count a read or write of the store that failed."""

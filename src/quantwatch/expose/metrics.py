@@ -147,6 +147,7 @@ UNWRITTEN = Series("store_unwritten_runs", "Runs that wait for the store.")
 INTENTS = Series("open_intents", "Orders to the gateway that are not settled yet.")
 GATEWAY_UP = Series("gateway_up", "Whether the last call to the gateway worked.")
 RECENT_LAG = Series("event_loop_recent_lag_seconds", "How late the event loop was, at worst lately.")
+NOTICES_WAITING = Series("notifications_waiting", "Notices that a channel has yet to be told.", ("channel",))
 QUEUE = Series("worker_queue_length", "Task sets of a target that are due and wait.", TARGET)
 BUSY = Series("worker_busy", "Whether a run of a target is under way.", TARGET)
 
@@ -173,6 +174,10 @@ PROBE_TOKENS = Series(
 )
 PROBE_RESTARTS = Series(
     "probe_restarts_total", "Restarts of targets and baseline while they were probed.", ("role", "target")
+)
+NOTICES = Series("notifications_total", "Notices that a channel has taken.", ("channel",))
+NOTICE_FAILURES = Series(
+    "notification_failures_total", "Notices that a channel was never told: given up, or too many waited.", ("channel",)
 )
 STORE_ERRORS = Series("store_errors_total", "Reads and writes of the store that failed.")
 RUNS_LOST = Series("store_lost_runs_total", "Runs never written, since too many waited for the store.")

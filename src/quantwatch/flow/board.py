@@ -86,6 +86,7 @@ class SelfBoard:
 
     restored: the store has been read. store_trouble: why nothing can be written, None when it can. unwritten: runs
     that wait for the store. open_intents: orders not settled yet. lag: seconds that the event loop was late at worst.
+    notices_waiting: by channel, what it has yet to be told.
     """
 
     started: datetime
@@ -98,6 +99,7 @@ class SelfBoard:
     open_intents: int = 0
     lag: float = 0.0
     gateway_trouble: str | None = None
+    notices_waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

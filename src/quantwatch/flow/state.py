@@ -115,6 +115,10 @@ ROLLOUT = "rollout:"
 """Begins the scope of a pause in which baseline or nodes are exchanged on purpose."""
 
 
+WINDOW = "window:"
+"""Begins the id of a pause that the configuration makes, an open window. It is in no store, and nobody ends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """A person's (or quantwatch's own) word that nothing may act. scope: `all`, `pool:NAME` or `target:NAME`.
@@ -133,6 +137,11 @@ class Pause:
         """Whether the pause holds for this target now."""
         running = self.until is None or now < self.until
         return running and self.scope.removeprefix(ROLLOUT) in ("all", f"pool:{pool}", f"target:{target}")
+
+    @property
+    def window(self) -> bool:
+        """Whether it is a window of the configuration."""
+        return self.id.startswith(WINDOW)
 
     @property
     def rollout(self) -> bool:

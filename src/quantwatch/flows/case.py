@@ -36,7 +36,7 @@ def case_of(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> C
         return Case(insisted, target, pool, watchlist, author=state.human_author)
     wanted = _wish(target, pool, memory, now)
     if wanted is None or pool.rules.mode is PoolMode.OBSERVE:
-        memory.told.pop(name, None)
+        memory.nothing_asked(name)
         return None
     return Case(wanted, target, pool, watchlist)
 
@@ -94,7 +94,7 @@ def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, no
     """A pause that holds for a target, by the pool it was in and by the one it is in now."""
     target = watchlist.targets.get(name)
     pools = {pool} if target is None else {pool, target.pool}
-    return next((one for one in memory.pauses if any(one.covers(name, pool, now=now) for pool in pools)), None)
+    return next((one for one in memory.pausing(now) if any(one.covers(name, pool, now=now) for pool in pools)), None)
 
 
 def _wish(

@@ -67,6 +67,7 @@ class Decider:
                 self.meters.suppressed(case.pool.name, Brake.STORE)
                 log.error("decision not written, so nothing was done", target=case.target.name, reason=str(exc))
         elif decision.ruling is Ruling.PROPOSED:
+            self.memory.held[case.target.name] = None  # people are asked, so nothing is held back
             await self.proposals.propose(decision, case)
         else:
             await self._leave(decision)
@@ -128,6 +129,7 @@ class Decider:
     async def _leave(self, decision: Decision) -> None:
         """Record a wish that nothing is done about, once for as long as the same things object."""
         wanted = decision.wish
+        self.memory.held[wanted.target] = decision
         self.meters.decided(wanted.pool, wanted.action, decision.ruling)
         key = (
             wanted.action,

@@ -1,22 +1,26 @@
 """One loaded configuration with its connections, which live as long as any run uses them."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from quantwatch.act.channel import Subscriber
 from quantwatch.act.contract import Driver
+from quantwatch.config.windows import WindowSettings
 from quantwatch.flows.cycle import Turn
 from quantwatch.flows.watched import Watchlist
 
 
 @dataclass(slots=True)
 class Generation:
-    """One loaded configuration. close: ends its connections, once no run uses them any more."""
+    """One loaded configuration. close: ends its connections, once no run uses them any more. channels: by name."""
 
     watchlist: Watchlist
     driver: Driver
     give_up_seconds: float
     turn: Turn
     close: Callable[[], Awaitable[None]]
+    channels: Mapping[str, Subscriber] = field(default_factory=dict)
+    windows: Sequence[WindowSettings] = ()
     users: int = 0
     retired: bool = False
 

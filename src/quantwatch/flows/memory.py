@@ -1,13 +1,14 @@
 """What the daemon knows right now: the states of the store in memory, and the latest numbers."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.as_json import set_json
 from quantwatch.flow.check import Check
-from quantwatch.flow.decision import Action
+from quantwatch.flow.decision import Action, Decision, Intent
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
@@ -16,6 +17,7 @@ from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
 from quantwatch.flow.verdict import Finding
+from quantwatch.flows.windows import open_windows
 from quantwatch.record.store import Store
 
 Pair = tuple[str, str]
@@ -39,6 +41,8 @@ class Memory:
     handshakes: the latest of each target.
     references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
+    held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
+    order of each target that has ended. windows: of the configuration in force.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -58,6 +62,9 @@ class Memory:
     told: dict[str, object] = field(default_factory=dict)
     proposals: dict[str, Proposal] = field(default_factory=dict)
     closed: dict[tuple[str, Action], Proposal] = field(default_factory=dict)
+    held: dict[str, Decision | None] = field(default_factory=dict)
+    ended: dict[str, Intent] = field(default_factory=dict)
+    windows: Sequence[WindowSettings] = ()
     references: dict[str, ReferenceStanding] = field(default_factory=dict)
     self_checks: dict[str, SelfChecked] = field(default_factory=dict)
     baseline_answers: bool | None = None
@@ -72,11 +79,22 @@ class Memory:
         waiting, closed = store.proposals()
         self.proposals = {one.target: one for one in waiting}
         self.closed = {(one.target, one.action): one for one in closed}
+        self.ended = {one.order.target: one for one in store.last_intents()}
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended
             if self.set_state(*pair).run == run.id:
                 self.loads[pair] = run.loads
+
+    def pausing(self, now: datetime) -> list[Pause]:
+        """Every pause that holds now: those that people or quantwatch made, and windows that are open."""
+        made = [one for one in self.pauses if one.until is None or now < one.until]
+        return [*made, *open_windows(self.windows, now)]
+
+    def nothing_asked(self, target: str) -> None:
+        """Forget what was decided against acting: something was done, or nothing is asked for any more."""
+        self.told.pop(target, None)
+        self.held[target] = None
 
     def set_state(self, target: str, task_set: str) -> SetState:
         """The state of a target on a task set; a new one where there is none."""

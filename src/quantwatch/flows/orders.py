@@ -56,7 +56,7 @@ class Orders:
 
         await self.keeper.write(write)
         self.memory.targets[state.target] = state
-        self.memory.told.pop(state.target, None)
+        self.memory.nothing_asked(state.target)
         self.meters.decided(wanted.pool, wanted.action, decision.ruling)
         for one in changes:
             self.meters.transition(one)

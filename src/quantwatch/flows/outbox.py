@@ -150,6 +150,7 @@ class Outbox:
         new = settled(old, order, outcome, now)
         changes = moved(old, new, reason=outcome.detail, decision=order.decision, at=now)
         await self._keeper.write(lambda store: store.settle(order.decision, outcome, state=new, transitions=changes))
+        self._memory.ended[order.target] = Intent(order, now, outcome.attempts, outcome)
         self._intents.pop(order.decision, None)
         self._memory.targets[order.target] = new
         if not self._intents:

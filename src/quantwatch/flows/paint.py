@@ -27,7 +27,7 @@ def paint(
         baseline=_baseline(memory, watchlist, now),
         targets=(*present, *left),
         pools=tuple(_pool(pool, watchlist, memory) for pool in watchlist.pools.values()),
-        pauses=tuple(pause for pause in memory.pauses if pause.until is None or now < pause.until),
+        pauses=tuple(memory.pausing(now)),
         proposals=tuple(one for one in memory.proposals.values() if now < one.expires),
     )
 

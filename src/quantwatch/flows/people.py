@@ -5,8 +5,9 @@ from datetime import timedelta
 from random import Random
 
 from quantwatch.clock import Clock
+from quantwatch.errors import InputError
 from quantwatch.flow.run import stamp
-from quantwatch.flow.state import Pause
+from quantwatch.flow.state import WINDOW, Pause
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.yardstick import Yardstick
@@ -36,7 +37,10 @@ class People:
         return pause
 
     async def resume(self, pause_id: str, *, author: str) -> bool:
-        """End a pause; False where there is none. Raises StoreError."""
+        """End a pause; False where there is none. Raises StoreError, and InputError for a window, which nobody ends."""
+        if pause_id.startswith(WINDOW):
+            name = pause_id.removeprefix(WINDOW)
+            raise InputError(f"{name} is a window of the configuration; take it out there and `quantwatch reload`")
         known = [one for one in self.memory.pauses if one.id == pause_id]
         if not known:
             return False

@@ -103,6 +103,7 @@ async def _vouch(
     changes = [change(old, free, said, now), *forgotten]
     await watch.keeper.write(lambda store: store.save_target(free, changes, sets))
     watch.memory.targets[free.target] = free
+    watch.memory.nothing_asked(free.target)
     for one in changes:
         watch.meters.transition(one)
     log.warning(f"a person has {said.reason}", target=free.target, author=word.author)

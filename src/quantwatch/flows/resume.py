@@ -53,6 +53,7 @@ async def resume(watch: Watch) -> None:
         watch.outbox.start(intent)
     for state in watch.memory.targets.values():
         _remind(watch, state)
+    await watch.notices.begin()
 
 
 async def look(watch: Watch) -> None:

@@ -51,7 +51,7 @@ async def scene(
         fallback=fallback,
         fallback_for=tuple(_stands_in_for(wish.target, watchlist, memory)),
         recent_actions=recent,
-        pauses=tuple(memory.pauses),
+        pauses=tuple(memory.pausing(now)),
         yardstick=unproven(guilty, memory.checks, now=now, fresh_seconds=FRESH_PERIODS * period),
         store=keeper.trouble,
     )

@@ -96,7 +96,8 @@ class SelfCheck:
         self.memory.self_checks[wanted.name] = found
         await self.library.reference(wanted)  # what is shown follows at once
         if found.trouble is not None and (old is None or old.trouble is None):
-            calm = expected(self.memory.pauses, now=self.clock.now()) is not None
+            now = self.clock.now()
+            calm = expected(self.memory.pausing(now), now=now) is not None
             tell = log.info if calm else log.warning
             tell("enrolled answers do not count any longer", task_set=wanted.name, reason=found.trouble, rollout=calm)
 

@@ -70,7 +70,7 @@ class Turns:
     async def digest(self, ran: Ran, wanted: WatchedSet, tools: Turn) -> SetState:
         """Take a run in: state, record, metrics, log; queue its confirmation where one is due."""
         ended = tools.clock.now()
-        ran = as_expected(ran, expected(self.memory.pauses, now=ended))
+        ran = as_expected(ran, expected(self.memory.pausing(ended), now=ended))
         record = ran.record
         old = self.memory.set_state(record.target, record.task_set)
         if record.trigger is Trigger.MINIMAL and record.quality is not Quality.CORRUPTED:
@@ -86,7 +86,7 @@ class Turns:
         self.meters.run_finished(record)
         for one in changes:
             self.meters.transition(one)
-        rollout = rollout_over(self.memory.pauses, record.target, record.pool, now=ended)
+        rollout = rollout_over(self.memory.pausing(ended), record.target, record.pool, now=ended)
         say(record, state, rollout=rollout is not None)
         await self._worse(record, state)
         # One at most, also where no two runs count together.

@@ -1,7 +1,7 @@
 """The watch: workers of the configuration that runs now, what they share, and how one configuration follows another."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -14,12 +14,14 @@ from quantwatch.flows.decide import Decider
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.notices import Notices
 from quantwatch.flows.orders import Orders
 from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.self_check import self_check
 from quantwatch.flows.turn import Turns
+from quantwatch.flows.waiting import finished
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.log import logger
@@ -48,8 +50,10 @@ class Watch:
     orders: Orders = field(init=False)
     proposals: Proposals = field(init=False)
     turns: Turns = field(init=False)
+    notices: Notices = field(init=False)
 
     def __post_init__(self) -> None:
+        self.memory.windows = self.generation.windows  # before an order of an earlier life is taken up
         self.outbox = Outbox(
             self.memory,
             self.keeper,
@@ -62,6 +66,7 @@ class Watch:
         )
         self.orders = Orders(self.memory, self.keeper, self.outbox, self.meters)
         self.proposals = Proposals(self.memory, self.keeper, self.meters, self.clock, lambda: self.watchlist)
+        self.notices = Notices(self.memory, self.keeper, self.meters, self.clock, generation=lambda: self.generation)
         decider = Decider(
             self.memory,
             self.keeper,
@@ -130,6 +135,7 @@ class Watch:
     async def succeed(self, generation: Generation) -> None:
         """Let another configuration take over; runs of targets that stay end with the old one."""
         old, self.generation = self.generation, generation
+        self.memory.windows = generation.windows
         for pool in set(old.watchlist.pools) - set(self.watchlist.pools):
             self.meters.forget_pool(pool)
         for task_set in old.watchlist.task_sets - self.watchlist.task_sets:
@@ -137,6 +143,7 @@ class Watch:
         self.memory.keep({(name, one) for name, target in self.watchlist.targets.items() for one in target.sets})
         await self.adopt()
         await self.outbox.renew()
+        await self.notices.renew()
         await old.retire()
 
     async def idle(self) -> None:
@@ -148,11 +155,12 @@ class Watch:
         """Take nothing new, let runs under way end for so long, then cut off; orders stay open in the store."""
         for worker in self.workers.values():
             worker.close()
-        await _finished((worker.idle() for worker in self.workers.values()), seconds)
+        await finished((worker.idle() for worker in self.workers.values()), seconds)
         for task in self.tasks.values():
             task.cancel()
         await asyncio.gather(*self.tasks.values(), return_exceptions=True)
         await self.outbox.stop()
+        await self.notices.stop()
 
     async def close(self) -> None:
         """End the connections."""
@@ -168,6 +176,7 @@ class Watch:
             try:
                 wanted, tools = target.sets[task_set], generation.turn
                 await self.turns.take(target, wanted, trigger=trigger, tools=tools)
+                await self.notices.look()
             finally:
                 await generation.leave()
 
@@ -175,13 +184,3 @@ class Watch:
 
     def _skipped(self, name: str) -> Callable[[str, str], None]:
         return lambda task_set, reason: self.meters.run_skipped(name, task_set, reason)
-
-
-async def _finished(waits: Iterable[Awaitable[None]], seconds: float) -> bool:
-    """Wait for all of them, no longer than that."""
-    try:
-        async with asyncio.timeout(seconds):
-            await asyncio.gather(*waits)
-    except TimeoutError:
-        return False
-    return True

@@ -117,4 +117,7 @@ def _configured(watch: Watch, name: str) -> tuple[Watched, WatchedPool]:
 def paused(watch: Watch, state: TargetState) -> tuple[str, ...]:
     """What a person who acts all the same should know: that somebody paused."""
     pause = pause_over(state.target, state.pool, watch.memory, watch.watchlist, now=watch.clock.now())
-    return () if pause is None else (f"{pause.author} paused {pause.scope}: {pause.reason}",)
+    if pause is None:
+        return ()
+    ends = "; it closes by itself" if pause.window else ""
+    return (f"{pause.author} paused {pause.scope}: {pause.reason}{ends}",)

@@ -217,5 +217,15 @@ def finding_of(document: Mapping[str, Any]) -> Finding:
     return Finding(Metric(document["metric"]), quality, value, interval, limit, document["reason"], part)
 
 
+def findings_of(numbers: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """The findings of a report in the form of set_json, with their intervals; none where it holds none."""
+    level, found = numbers.get("interval_level"), []
+    for one in numbers.get("findings") or ():
+        ends = None if one.get("part") is not None else numbers.get(INTERVALS[Metric(one["metric"])])
+        interval = None if ends is None else [*ends, 0.95 if level is None else level]
+        found.append(finding_of({**one, "interval": interval}))
+    return tuple(found)
+
+
 def _number(value: float | None) -> float:
     return math.nan if value is None else value

@@ -9,6 +9,7 @@ from quantwatch.record.tables import (
     ANSWERS,
     DECISIONS,
     INTENTS,
+    NOTICES,
     PAUSES,
     PROPOSALS,
     RUNS,
@@ -22,7 +23,8 @@ def prune(connection: Connection, *, runs_before: datetime, decisions_before: da
     """Delete runs, and decisions with their transitions, that are older; how many rows went, without their parts.
 
     Stays: what an open intent, an open proposal or the owner of a target's isolation rests on, and of each pair the
-    newest run and the newest with numbers. Pauses that are over and superseded references go with the decisions.
+    newest run and the newest with numbers. Pauses that are over, superseded references, and matters that people know
+    are over go with the decisions.
     """
     over = or_(PAUSES.c.ended < decisions_before, PAUSES.c.until < decisions_before)
     commands = (
@@ -33,6 +35,7 @@ def prune(connection: Connection, *, runs_before: datetime, decisions_before: da
         ),
         delete(DECISIONS).where(DECISIONS.c.at < decisions_before, DECISIONS.c.id.not_in(_decisions_in_use())),
         delete(PAUSES).where(over),
+        delete(NOTICES).where(NOTICES.c.standing.is_(False), NOTICES.c.at < decisions_before),
         delete(ANSWERS).where(ANSWERS.c.superseded < decisions_before),
     )
     return sum(connection.execute(command).rowcount for command in commands)

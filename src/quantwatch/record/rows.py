@@ -4,11 +4,12 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 
+from quantwatch.flow.decision import Intent
 from quantwatch.flow.state import Transition
-from quantwatch.record.documents import StoredRun
-from quantwatch.record.tables import RUNS, TRANSITIONS
+from quantwatch.record.documents import StoredRun, intent_of
+from quantwatch.record.tables import INTENTS, RUNS, TRANSITIONS
 
 
 def has(connection: Connection, table: Table, key: str) -> bool:
@@ -40,3 +41,11 @@ def newest(connection: Connection, target: str, task_set: str) -> StoredRun | No
     )
     row = connection.execute(wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(1)).mappings().first()
     return None if row is None else StoredRun(**row)
+
+
+def latest_ended(connection: Connection) -> list[Intent]:
+    """The newest order of each target that has ended."""
+    ended = select(INTENTS.c.target, func.max(INTENTS.c.settled).label("settled")).group_by(INTENTS.c.target).subquery()
+    same = (INTENTS.c.target == ended.c.target) & (INTENTS.c.settled == ended.c.settled)
+    rows = connection.execute(select(INTENTS).join(ended, same)).mappings().all()
+    return [intent_of(dict(row)) for row in rows]

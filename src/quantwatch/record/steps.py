@@ -27,7 +27,20 @@ def people_speak(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE UNIQUE INDEX proposals_open ON proposals (target) WHERE fate = 'open'")
 
 
-STEPS: tuple[Step, ...] = (people_speak,)
+def people_are_told(connection: Connection) -> None:
+    """Version 3: what people were told, and what a channel has yet to be told."""
+    connection.exec_driver_sql(
+        "CREATE TABLE notices (key VARCHAR NOT NULL, standing BOOLEAN NOT NULL, at VARCHAR NOT NULL, "
+        "document VARCHAR NOT NULL, PRIMARY KEY (key))"
+    )
+    connection.exec_driver_sql(
+        "CREATE TABLE deliveries (number INTEGER NOT NULL, channel VARCHAR NOT NULL, notice VARCHAR NOT NULL, "
+        "document VARCHAR NOT NULL, PRIMARY KEY (number))"
+    )
+    connection.exec_driver_sql("CREATE UNIQUE INDEX deliveries_by_notice ON deliveries (channel, notice)")
+
+
+STEPS: tuple[Step, ...] = (people_speak, people_are_told)
 """From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
 
 

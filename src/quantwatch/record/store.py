@@ -33,10 +33,11 @@ from quantwatch.record.documents import (
 )
 from quantwatch.record.engine import Pragmas, said_plainly, writer
 from quantwatch.record.examine import set_aside
+from quantwatch.record.notices import Change, Kept, change_notices, kept_notices
 from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
-from quantwatch.record.rows import add_transitions, has, newest, put
+from quantwatch.record.rows import add_transitions, has, latest_ended, newest, put
 from quantwatch.record.steps import STEPS, Step, begin, migrate, version_in, version_of
 from quantwatch.record.tables import (
     DECISIONS,
@@ -245,6 +246,11 @@ class Store:
             rows = connection.execute(select(INTENTS).where(INTENTS.c.result.is_(None)).order_by(INTENTS.c.opened))
             return [intent_of(dict(row)) for row in rows.mappings()]
 
+    def last_intents(self) -> list[Intent]:
+        """The newest order of each target that has ended."""
+        with self._reading() as connection:
+            return latest_ended(connection)
+
     def actions_since(self, pool: str, moment: datetime) -> int:
         """How many isolations of a pool were ordered since then, however they ended."""
         with self._reading() as connection:
@@ -300,6 +306,18 @@ class Store:
         """The text of a key, None without one."""
         with self._reading() as connection:
             return connection.execute(select(META.c.value).where(META.c.key == NOTE + key)).scalar_one_or_none()
+
+    # ------------------------------------------------------------------ what people are told
+
+    def notices(self) -> Kept:
+        """What people were told last, and what is still to be told."""
+        with self._reading() as connection:
+            return kept_notices(connection)
+
+    def tell(self, change: Change) -> None:
+        """Keep what is to be told and forget what no longer is, all of it or nothing; twice is as good as once."""
+        with self._writing() as connection:
+            change_notices(connection, change)
 
     # ------------------------------------------------------------------ the file
 

@@ -323,5 +323,13 @@ Index(
 )
 """The baseline's own answers; arrays as in record/references.py. superseded: since when it no longer counts."""
 
+_STANDING = (Column("standing", Boolean, nullable=False), _moment("at"), _document("document"))
+NOTICES = Table("notices", SCHEMA, Column("key", Words, primary_key=True), *_STANDING)
+"""Each matter as it was last told (record/notices.py). standing: False once it is over; such rows are pruned."""
+
+_TO_TELL = (Column("number", Integer, primary_key=True), _words("channel"), _words("notice"), _document("document"))
+DELIVERIES = Table("deliveries", SCHEMA, *_TO_TELL, Index("deliveries_by_notice", "channel", "notice", unique=True))
+"""What a channel has yet to be told, in its order. notice: its id."""
+
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""

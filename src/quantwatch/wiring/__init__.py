@@ -34,6 +34,7 @@ from quantwatch.probe.account import Accounts
 from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
 from quantwatch.prompts.load import load_set
+from quantwatch.wiring.channels import subscribers
 from quantwatch.wiring.drivers import driver
 from quantwatch.wiring.tools import Tools, certificates
 
@@ -227,6 +228,7 @@ async def generation(
     async with contextlib.AsyncExitStack() as stack:
         watched = await watchlist(settings, prompts, stack, tools)
         gateway = await driver(settings, stack, tools, isolated=isolated, folder=folder)
+        told = await subscribers(settings.notifications, stack, tools)
         turn = Turn(
             baseline=watched.baseline,
             yardstick=yardstick,
@@ -237,4 +239,12 @@ async def generation(
             library=library,
         )
         kept = stack.pop_all()
-        return Generation(watched, gateway, settings.gateway.give_up_after, turn, close=kept.aclose)
+        return Generation(
+            watched,
+            gateway,
+            settings.gateway.give_up_after,
+            turn,
+            close=kept.aclose,
+            channels=told,
+            windows=settings.windows,
+        )
