@@ -79,9 +79,9 @@ def test_any_reason_can_be_sent() -> None:
     assert json.loads(encoded(order(reason=reason)))["reason"] == reason
 
 
-def test_every_field_of_an_order_but_the_drivers_name_is_in_the_body() -> None:
+def test_every_field_of_an_order_but_its_driver_and_whose_word_it_is_is_in_the_body() -> None:
     """Who adds a field decides whether a gateway may read it."""
     assert {one.name for one in fields(Order)} == {
         *("decision", "action", "target", "pool", "node", "driver", "reason", "verdict"),
-        *("fallback", "task_set", "run", "evidence"),
+        *("fallback", "task_set", "run", "evidence", "origin"),
     }

@@ -103,6 +103,7 @@ def test_a_change_is_told_by_name_and_without_secrets(tmp_path: Path) -> None:
 ADVICE: dict[str, tuple[list[dict[str, Any]], dict[str, Any], list[str]]] = {
     "nobody is told of what is only watched": ([], {}, []),
     "nobody is told of what may act": ([], {"mode": "enforce", "fallback": "baseline"}, ["notifications"]),
+    "nobody is told of what waits for them": ([], {"mode": "approve", "fallback": "baseline"}, ["notifications"]),
     "somebody is": ([SLACK], {"mode": "enforce", "fallback": "baseline"}, []),
     "a token in the clear": ([{**MANAGER, "api_key": "env:K"}], {}, ["notifications[0].url"]),
     "a receiver that trusts anybody": ([HOOK], {}, ["notifications[0].signing_secret"]),

@@ -101,15 +101,16 @@ async def test_a_person_releases_in_a_window_and_is_told_of_it(tmp_path: Path) -
 
 
 async def test_a_person_isolates_in_a_window_and_what_they_ordered_is_not_withdrawn(tmp_path: Path) -> None:
-    async with watching(tmp_path, held(window(cron="25 0 1 1 *"))) as bench:
+    async with watching(tmp_path, held()) as bench:
         await bench.rounds(1)
         bench.wire.down.add("gateway")
         await isolate(bench.watch, Word("a", "ada", "burns the lab down"))
+        await bench.settle()
         await bench.advance(EVERY)
         assert [one.author for one in bench.board().pauses] == ["window nightly"]
         assert bench.routing() is Routing.LEAVING
         bench.wire.down.clear()
-        await bench.advance(60)
+        await bench.advance(300)
         assert bench.routing() is Routing.OUT
 
 

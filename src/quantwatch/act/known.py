@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from quantwatch.act.contract import Abilities
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.file import FileDriver
+from quantwatch.act.haproxy import HaproxyDriver
 from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.vllm_router import VllmRouter
@@ -11,6 +13,8 @@ from quantwatch.act.webhook import able
 
 KNOWN: Mapping[str, Abilities] = {
     "dry_run": DryRun.abilities,
+    "file": FileDriver.abilities,
+    "haproxy": HaproxyDriver.abilities,
     "sglang_router": SglangRouter.abilities,
     "verdict": VerdictDriver.abilities,
     "vllm_router": VllmRouter.abilities,

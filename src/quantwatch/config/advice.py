@@ -43,10 +43,16 @@ def _spellings(settings: Settings) -> Iterator[str]:
             yield f"targets[{one.name}].gateway_name: {name} ends by a slash or /v1, and most routers list no such URL"
 
 
+def _untold(settings: Settings) -> Iterator[str]:
+    for mode, does in ((PoolMode.ENFORCE, "may act"), (PoolMode.APPROVE, "asks people")):
+        pools = [name for name, pool in settings.pools.items() if pool.mode is mode]
+        if pools:
+            yield f"notifications: pool {pools[0]} {does}, and nobody is told; see docs/notifications.md"
+
+
 def _notifications(settings: Settings) -> Iterator[str]:
-    enforcing = [name for name, pool in settings.pools.items() if pool.mode is PoolMode.ENFORCE]
-    if enforcing and not settings.notifications:
-        yield f"notifications: pool {enforcing[0]} may act, and nobody is told; see docs/notifications.md"
+    if not settings.notifications:
+        yield from _untold(settings)
     for i, one in enumerate(settings.notifications):
         named = isinstance(one.url, str) and one.url.lower().startswith("http://")
         if named and (one.api_key is not None or one.headers):

@@ -6,14 +6,13 @@ changed nothing. Methods that a caller tries again after an error (add_run, deci
 
 import contextlib
 import dataclasses
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Engine, func, select
 
 from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
@@ -31,7 +30,7 @@ from quantwatch.record.documents import (
     outcome_row,
     run_row,
 )
-from quantwatch.record.engine import Pragmas, said_plainly, writer
+from quantwatch.record.engine import Pragmas, writer
 from quantwatch.record.examine import set_aside
 from quantwatch.record.notices import Change, Kept, change_notices, kept_notices
 from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
@@ -51,6 +50,7 @@ from quantwatch.record.tables import (
     TARGET_STATES,
     moment_text,
 )
+from quantwatch.record.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Options:
     steps: Sequence[Step] = STEPS
 
 
-class Store:
+class Store(Transactions):
     """The writer's side of a store, made by Store.open. One thread at a time uses it; which one does not matter.
 
     recovered_from: where a damaged file was moved to when the store was opened, None when the file was sound.
@@ -70,15 +70,11 @@ class Store:
     """
 
     def __init__(self, path: Path, *, engine: Engine, clock: Clock, holding: contextlib.ExitStack) -> None:
-        self.path = path
+        super().__init__(path, engine)
         self.recovered_from: Path | None = None
         self.damage: str | None = None
-        self._engine = engine
         self._clock = clock
         self._holding = holding
-        self._turn = threading.Lock()
-        self._file = (0, 0)
-        self._closed = False
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock, options: Options | None = None) -> Self:
@@ -333,40 +329,9 @@ class Store:
             connection.execute(META.update().where(META.c.key == "ping").values(value=now))
 
     def _prepare(self, steps: Sequence[Step]) -> None:
-        with said_plainly(self.path, "written"), _begun(self._engine, writing=True) as connection:
+        with self._first() as connection:
             found = version_in(connection)
             if found == 0:
                 begin(connection, created=self._clock.now(), version=version_of(steps))
             elif found < version_of(steps):
                 migrate(connection, found=found, steps=steps)
-        self._file = _file_id(self.path)
-
-    def _writing(self) -> contextlib.AbstractContextManager[Connection]:
-        return self._transaction("written")
-
-    def _reading(self) -> contextlib.AbstractContextManager[Connection]:
-        return self._transaction("read")
-
-    @contextlib.contextmanager
-    def _transaction(self, doing: str) -> Iterator[Connection]:
-        with self._turn, said_plainly(self.path, doing):
-            if self._closed:
-                raise StoreError(f"{self.path}: is closed")
-            if _file_id(self.path) != self._file:
-                raise StoreError(f"{self.path}: was moved, replaced or deleted while in use; start quantwatch again")
-            with _begun(self._engine, writing=doing == "written") as connection:
-                yield connection
-
-
-@contextlib.contextmanager
-def _begun(engine: Engine, *, writing: bool) -> Iterator[Connection]:
-    with engine.connect() as connection, connection.execution_options(writing=writing).begin():
-        yield connection
-
-
-def _file_id(path: Path) -> tuple[int, int]:
-    try:
-        found = path.stat()
-    except OSError:
-        return (-1, -1)
-    return (found.st_dev, found.st_ino)
