@@ -142,7 +142,7 @@ def test_usr1_shows_every_stack_and_the_daemon_goes_on(watching: Place) -> None:
 
     watching.daemon.wait(lambda: "in work" in watching.daemon.errors(), "showed the worker's task")
     assert "Thread 0x" in watching.daemon.errors()
-    assert "process.py" in watching.daemon.errors()
+    assert "chores.py" in watching.daemon.errors()
     assert httpx.get(f"{watching.site.public}/-/ready").status_code == 200
 
 
