@@ -218,3 +218,30 @@ async def test_a_conversation_goes_through_the_chat_template(lab: Node) -> None:
 @pytest.mark.parametrize("body", [{}, {"messages": []}, {"messages": [{"role": "user"}]}, {"prompt": 5}])
 async def test_tokenize_needs_a_text_or_a_conversation(lab: Node, body: dict[str, Any]) -> None:
     assert (await ask(lab, "/tokenize", body)).status_code == 400
+
+
+async def test_named_tokens_are_listed_with_the_generated_one_and_their_own_values(lab: Node) -> None:
+    asked = {"prompt": [1, 2, 3], "max_tokens": 1, "temperature": 0, "return_tokens_as_token_ids": True}
+    whole = (await ask(lab, "/v1/completions", {**asked, "logprobs": 20})).json()["choices"][0]["logprobs"]
+    (top,) = whole["top_logprobs"]
+    third, ninth = [*top][2], [*top][8]
+
+    named = [int(name.removeprefix("token_id:")) for name in (ninth, third)]
+    got = (await ask(lab, "/v1/completions", {**asked, "logprobs": 1, "logprob_token_ids": named})).json()
+
+    listed = got["choices"][0]["logprobs"]
+    assert listed["tokens"] == whole["tokens"]
+    assert listed["top_logprobs"] == [{name: top[name] for name in (*whole["tokens"], ninth, third)}]
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [([5] * 129, "128 tokens at most"), ([1_000_000], "out-of-vocab"), ([-1], "out-of-vocab")],
+)
+async def test_tokens_that_cannot_be_named_are_refused(lab: Node, named: list[int], said: str) -> None:
+    body = {"prompt": [1], "max_tokens": 1, "logprobs": 1, "logprob_token_ids": named}
+    answer = await ask(lab, "/v1/completions", body)
+
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+    assert answer.json()["error"]["param"] == "logprob_token_ids"

@@ -37,12 +37,12 @@ class Card:
         if wrong is not None:
             raise Refused(f"Token id {wrong} is out of vocabulary")
 
-    def check_stop_ids(self, ids: Sequence[int]) -> None:
-        """Refuse tokens to stop at that are no tokens."""
+    def check_named_ids(self, field: str, ids: Sequence[int]) -> None:
+        """Refuse tokens of a field that are no tokens."""
         wrong = [one for one in ids if not 0 <= one < self.vocabulary]
         if wrong:
-            said = f"token_id(s) {wrong[:5]} in stop_token_ids contain out-of-vocab token ids"
-            raise Refused(f"{said}. Vocabulary size: {self.vocabulary}", param="stop_token_ids")
+            said = f"token_id(s) {wrong[:5]} in {field} contain out-of-vocab token ids"
+            raise Refused(f"{said}. Vocabulary size: {self.vocabulary}", param=field)
 
     def model_list(self, *, created: int, permission: str) -> dict[str, Any]:
         """The reply of /v1/models."""

@@ -39,7 +39,8 @@ class Completions:
         self._card.check_model(raw.get("model"))
         asked = completion_request(raw)
         self._check_caps(asked)
-        self._card.check_stop_ids(asked.sampling.stop_ids)
+        self._card.check_named_ids("stop_token_ids", asked.sampling.stop_ids)
+        self._card.check_named_ids("logprob_token_ids", asked.named)
         prompts = [self._ids(given, asked) for given in asked.prompts]
         job = self._job(asked, prompts)
         self._trouble.count()
@@ -79,6 +80,7 @@ class Completions:
             sampling=asked.sampling,
             logprobs=None if asked.only_echo else self._k(asked.logprobs),
             prompt_logprobs=self._k(asked.scored),
+            named=asked.named,
             change=self._garbling() if self._trouble.garbles() else None,
         )
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from quantwatch.lab.request import Sampling
-from quantwatch.lab.rows import Row, rows_of
+from quantwatch.lab.rows import Row, named_row, rows_of
 from quantwatch.lab.sampling import generator_for, next_token
 from quantwatch.lab.sharing import Ids, shared
 from quantwatch.lab.words import Words
@@ -33,7 +33,7 @@ class Job:
     """What is wanted of every prompt of a request.
 
     max_tokens: at least 1, one number a prompt. logprobs, prompt_logprobs: k, None without. change: applied to logits,
-    by which a fault shows.
+    by which a fault shows. named: ids that are listed in place of the top logprobs.
     """
 
     prompts: Sequence[Ids]
@@ -42,6 +42,7 @@ class Job:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     change: Change | None = None
+    named: tuple[int, ...] = ()
 
     def groups(self) -> list[list[int]]:
         """Places of prompts that share a forward pass: only where nothing is generated behind the first token."""
@@ -147,7 +148,9 @@ class _Writer:
         banned = [*self._ends, *sampling.stop_ids] if early else []
         token = next_token(logits, sampling, self._generator, banned=banned)
         answer.ids.append(token)
-        if self._job.logprobs is not None:
+        if self._job.logprobs is not None and self._job.named:
+            answer.rows.append(named_row(logits, token, self._job.named))
+        elif self._job.logprobs is not None:
             answer.rows += rows_of(logits.unsqueeze(0), [token], k=self._job.logprobs)
         stopped = self._stopped(token)
         return None if stopped or len(answer.ids) >= self._most else token

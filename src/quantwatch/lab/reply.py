@@ -121,10 +121,10 @@ class _Choices:
     def _named(self, row: Row, before: Sequence[int]) -> dict[str, float]:
         """Entries by the token's name; tokens that are written alike share one, which loses entries, as in vLLM.
 
-        No more than logprobs + 1 of them, also where prompt_logprobs asked for more.
+        No more than logprobs + 1 of them, also where prompt_logprobs asked for more; or those asked for by name.
         """
         entries = dict(zip(row.ids, row.logprobs, strict=True))
-        asked = self._request.logprobs
+        asked = len(self._request.named) or self._request.logprobs
         most = None if asked is None or asked == ALL else asked + 1
         return {self._name(one, before): _number(value) for one, value in islice(entries.items(), most)}
 

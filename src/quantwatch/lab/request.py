@@ -14,6 +14,9 @@ MOST_PROMPTS = 1024
 ALL = -1
 """logprobs of -1 ask for the whole vocabulary."""
 
+MOST_NAMED = 128
+"""As many tokens may be listed by name."""
+
 NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -27,7 +30,6 @@ NEUTRAL: Mapping[str, tuple[object, ...]] = {
     "logit_bias": ({},),
     "bad_words": ([],),
     "allowed_token_ids": (),
-    "logprob_token_ids": (),
     "suffix": ("",),
     "prompt_embeds": (),
     "truncate_prompt_tokens": (),
@@ -61,7 +63,10 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """What /v1/completions was asked. Fields as vLLM's; logprobs, prompt_logprobs: None without."""
+    """What /v1/completions was asked. Fields as vLLM's; logprobs, prompt_logprobs: None without.
+
+    named: ids that are listed at each generated token in place of the top logprobs.
+    """
 
     prompts: tuple[Given, ...]
     sampling: Sampling
@@ -72,6 +77,7 @@ class CompletionRequest:
     names_ids: bool
     tokens_as_ids: bool
     special_tokens: bool
+    named: tuple[int, ...] = ()
 
     @property
     def only_echo(self) -> bool:
@@ -100,7 +106,18 @@ def completion_request(raw: Mapping[str, Any]) -> CompletionRequest:
         names_ids=fields.flag("return_token_ids"),
         tokens_as_ids=fields.flag("return_tokens_as_token_ids"),
         special_tokens=fields.flag("add_special_tokens", default=True),
+        named=_named(fields),
     )
+
+
+def _named(fields: Fields) -> tuple[int, ...]:
+    named = fields.ids("logprob_token_ids")
+    if len(named) > MOST_NAMED:
+        said = f"logprob_token_ids may name {MOST_NAMED} tokens at most, got {len(named)}."
+        raise Refused(said, param="logprob_token_ids")
+    if named and not fields.given("logprobs"):
+        raise Refused("logprob_token_ids needs logprobs to be set.", param="logprob_token_ids")
+    return named
 
 
 def refuse_unsupported(raw: Mapping[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """Log-probabilities at a position: the k highest, the token's own, and its rank."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,15 @@ def rows_of(logits: Tensor, own: list[int], *, k: int) -> list[Row]:
     ids = torch.tensor(own).unsqueeze(1)
     blocks = [slice(start, start + BLOCK) for start in range(0, len(own), BLOCK)]
     return [row for one in blocks for row in _rows(logits[one].log_softmax(-1), ids[one], k=k)]
+
+
+@torch.inference_mode()
+def named_row(logits: Tensor, own: int, named: Sequence[int]) -> Row:
+    """The row of one position that lists these tokens in place of the k highest. logits: (vocabulary,) float32."""
+    logprobs = logits.log_softmax(-1)
+    ids = [own, *named]
+    values = logprobs[torch.tensor(ids)]
+    return Row(ids, values.tolist(), int((logprobs >= values[0]).sum()))
 
 
 def _rows(logprobs: Tensor, own: Tensor, *, k: int) -> list[Row]:
