@@ -1,7 +1,6 @@
 """Orders under way: each is carried out to its end beside the runs, and its end changes the target's routing."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -12,10 +11,10 @@ from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import DONE, Intent, Order, Outcome, Result
-from quantwatch.flow.state import Pause
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory, moved
 from quantwatch.flows.order import settled
+from quantwatch.flows.resting import keep_pause, own_pause
 from quantwatch.log import logger
 
 log = logger()
@@ -171,12 +170,10 @@ class Outbox:
             return
         now = self._clock.now()
         said = f"{count} orders in a row came to nothing, the last one: {outcome.detail}"
-        pause = Pause(f"p-{order.decision[2:]}", f"target:{order.target}", said, "quantwatch", now, now + REST)
-        self._memory.pauses.append(pause)
+        pause = own_pause(f"target:{order.target}", said, decision=order.decision, at=now, lasts=REST)
         self._memory.failures.pop(order.target, None)
         log.error("paused after repeated failures of the gateway", target=order.target, pause_id=pause.id, reason=said)
-        with contextlib.suppress(StoreError):  # it holds for this life at least
-            await self._keeper.write(lambda store: store.add_pause(pause))
+        await keep_pause(pause, self._memory, self._keeper)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Forget what has ended. A fault of ours in an order is told; the order stays open and is taken up again."""

@@ -10,10 +10,10 @@ from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Action, Brake, Decision, Wish
 from quantwatch.flow.proposal import Fate, Proposal
-from quantwatch.flow.state import Pause
 from quantwatch.flows.case import Case, standing
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.resting import keep_pause, own_pause
 from quantwatch.flows.watched import Watchlist
 from quantwatch.judge.proposal import may_be_proposed
 from quantwatch.log import logger
@@ -112,9 +112,7 @@ class Proposals:
         """Let nothing more happen in a pool for which nobody answers."""
         wanted = decision.wish
         said = f"{MOST_OPEN} proposals wait for a person, and one more is wanted: {wanted.action} {wanted.target}"
-        until = decision.at + timedelta(seconds=seconds)
-        pause = Pause(f"p-{decision.id[2:]}", f"pool:{wanted.pool}", said, "quantwatch", decision.at, until)
-        self.memory.pauses.append(pause)
+        lasts = timedelta(seconds=seconds)
+        pause = own_pause(f"pool:{wanted.pool}", said, decision=decision.id, at=decision.at, lasts=lasts)
         log.error("paused, since too many proposals wait", pool=wanted.pool, pause_id=pause.id, reason=said)
-        with contextlib.suppress(StoreError):  # it holds for this life at least
-            await self.keeper.write(lambda store: store.add_pause(pause))
+        await keep_pause(pause, self.memory, self.keeper)
