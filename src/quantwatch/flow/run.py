@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from random import Random
 
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
@@ -48,3 +49,8 @@ class RunRecord:
 def stamp(kind: str, at: datetime, suffix: str) -> str:
     """An id that a person can read and that sorts by time: `r-20261129-203355-1f3a9c`."""
     return f"{kind}-{at:%Y%m%d-%H%M%S}-{suffix}"
+
+
+def fresh_id(kind: str, at: datetime, random: Random) -> str:
+    """A stamp that chance tells from others of the same second."""
+    return stamp(kind, at, f"{random.getrandbits(24):06x}")

@@ -144,6 +144,11 @@ class Pause:
         return self.id.startswith(WINDOW)
 
     @property
+    def said(self) -> str:
+        """Who paused what, and why."""
+        return f"{self.author} paused {self.scope}: {self.reason}"
+
+    @property
     def rollout(self) -> bool:
         """Whether what the scope names is being exchanged on purpose."""
         return self.scope.startswith(ROLLOUT)

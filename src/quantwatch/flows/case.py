@@ -74,7 +74,7 @@ def unwanted(order: Order, memory: Memory, watchlist: Watchlist, now: datetime) 
         return None
     pause = pause_over(order.target, order.pool, memory, watchlist, now=now)
     if pause is not None:
-        return f"{pause.author} paused {pause.scope}: {pause.reason}"
+        return pause.said
     return None if target is None else _outdated(order, target, watchlist.pools[target.pool], memory, now=now)
 
 

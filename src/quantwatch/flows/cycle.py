@@ -12,7 +12,7 @@ from quantwatch.flow.check import Check
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.report import Report, SetReport
-from quantwatch.flow.run import RunRecord, Trigger, stamp
+from quantwatch.flow.run import RunRecord, Trigger, fresh_id
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.flows.basis import basis_of
 from quantwatch.flows.compare import Comparison
@@ -82,7 +82,7 @@ async def run_once(
     quality, reason = _believed(quality, reason, check, choice.standing)
     node = comparison.nodes[0].server
     record = RunRecord(
-        id=stamp("r", started, f"{turn.random.getrandbits(24):06x}"),
+        id=fresh_id("r", started, turn.random),
         target=target.name,
         task_set=wanted.name,
         pool=target.pool,

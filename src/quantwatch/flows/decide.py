@@ -12,7 +12,7 @@ from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin, PoolMode, Ruling
 from quantwatch.flow.fleet import Fallback, Fleet
 from quantwatch.flow.proposal import Proposal
-from quantwatch.flow.run import stamp
+from quantwatch.flow.run import fresh_id
 from quantwatch.flows.case import Case, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
@@ -77,7 +77,7 @@ class Decider:
 
     async def _decision(self, case: Case, fallback: Fallback | None) -> Decision:
         wanted, now = case.wish, self.clock.now()
-        id_ = stamp("d", now, f"{self.random.getrandbits(24):06x}")
+        id_ = fresh_id("d", now, self.random)
         mode = case.pool.rules.mode
         try:
             fleet = await scene(wanted, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)

@@ -13,7 +13,7 @@ from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.report import Report, TargetReport
-from quantwatch.flow.run import RunRecord, Trigger, stamp
+from quantwatch.flow.run import RunRecord, Trigger, fresh_id
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.ask import Server
 from quantwatch.flows.compare import Comparison
@@ -56,7 +56,7 @@ async def run_minimal(target: Watched, wanted: WatchedSet, turn: Turn, *, basis:
     if node.restarted() and node.stopped is not None:
         found = Found(Quality.UNKNOWN, node.stopped.reason, found.check)
     record = RunRecord(
-        id=stamp("r", started, f"{turn.random.getrandbits(24):06x}"),
+        id=fresh_id("r", started, turn.random),
         target=target.name,
         task_set=wanted.name,
         pool=target.pool,

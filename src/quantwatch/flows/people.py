@@ -6,7 +6,7 @@ from random import Random
 
 from quantwatch.clock import Clock
 from quantwatch.errors import InputError
-from quantwatch.flow.run import stamp
+from quantwatch.flow.run import fresh_id
 from quantwatch.flow.state import WINDOW, Pause
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
@@ -30,7 +30,7 @@ class People:
         """Let nothing act within a scope until the time is over or somebody resumes. Raises StoreError."""
         now = self.clock.now()
         until = None if seconds is None else now + timedelta(seconds=seconds)
-        pause = Pause(stamp("p", now, f"{self.random.getrandbits(24):06x}"), scope, reason, author, now, until)
+        pause = Pause(fresh_id("p", now, self.random), scope, reason, author, now, until)
         await self.keeper.write(lambda store: store.add_pause(pause))
         self.memory.pauses.append(pause)
         log.warning("paused", scope=scope, reason=reason, author=author, pause_id=pause.id)

@@ -6,13 +6,13 @@ from datetime import datetime
 
 from quantwatch.errors import InputError, StoreError
 from quantwatch.flow.decision import Action, Decision, Order, Origin, PoolMode, Ruling, Wish
-from quantwatch.flow.run import stamp
+from quantwatch.flow.run import fresh_id
 from quantwatch.flow.state import Axis, Human, Routing, SetState, TargetState, Transition
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.watch import Watch
-from quantwatch.flows.words import change, known, paused, put, worded
+from quantwatch.flows.words import change, configured, known, paused, put, worded
 from quantwatch.judge.streak import vouched
 from quantwatch.log import logger
 
@@ -47,11 +47,7 @@ async def confirm_healthy(watch: Watch, word: Word) -> Heard:
     """
     async with watch.one_at_a_time:
         old, now = known(watch, word.target), watch.clock.now()
-        target = watch.watchlist.targets.get(word.target)
-        if target is None:
-            raise InputError(
-                f"{word.target} is not in the configuration, so nothing but a release can be said about it"
-            )
+        target, _ = configured(watch, word.target)
         if not await watch.keeper.flush():
             raise StoreError(f"the store cannot be written: {watch.keeper.trouble}")
         before = watch.memory.states_of(word.target, target.sets)
@@ -127,7 +123,7 @@ async def _bring_back(
         )
     target = watch.watchlist.targets.get(old.target)
     mode = PoolMode.OBSERVE if target is None else watch.watchlist.pools[target.pool].rules.mode
-    id_ = stamp("d", now, f"{watch.random.getrandbits(24):06x}")
+    id_ = fresh_id("d", now, watch.random)
     wanted = Wish(Action.RELEASE, old.target, old.pool, f"{word.author}: {word.reason}")
     decision = Decision(id_, now, wanted, mode, Ruling.ACT, (), word.author, Origin.PERSON)
     node = old.node or (target.gateway_name if target is not None else old.target)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from quantwatch.errors import InputError
 from quantwatch.flow.decision import Action, Decision, Objection, Origin, Ruling, Wish
 from quantwatch.flow.fleet import Fallback
-from quantwatch.flow.run import stamp
+from quantwatch.flow.run import fresh_id
 from quantwatch.flow.state import Axis, Human, Routing, TargetState, Transition
 from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.case import pause_over
@@ -59,10 +59,10 @@ async def hold(watch: Watch, word: Word) -> Heard:
 
 async def isolate(watch: Watch, word: Word) -> Heard:
     """Take a target out of traffic and keep it out. Raises InputError where that cannot be, StoreError."""
-    _, pool = _configured(watch, word.target)
+    _, pool = configured(watch, word.target)
     fallback = await fallback_of(pool, watch.watchlist, watch.memory, watch.clock.now())
     async with watch.one_at_a_time:
-        target, still = _configured(watch, word.target)
+        target, still = configured(watch, word.target)
         if still != pool:
             raise InputError("the configuration has just changed; try again")
         old = watch.memory.target_state(target.name, pool.name)
@@ -81,7 +81,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
     ruled, found = ordered(wanted, fleet, force=word.force)
     if ruled is not Ruling.ACT:
         raise InputError(_refusal(found))
-    id_ = stamp("d", now, f"{watch.random.getrandbits(24):06x}")
+    id_ = fresh_id("d", now, watch.random)
     decision = Decision(id_, now, wanted, pool.rules.mode, ruled, found, word.author, Origin.PERSON)
     states = watch.memory.states_of(target.name, target.sets)
     order = replace(order_of(decision, target, pool, driver=driver.name, states=states), verdict="unknown")
@@ -107,7 +107,8 @@ def known(watch: Watch, name: str) -> TargetState:
     return watch.memory.targets[name]
 
 
-def _configured(watch: Watch, name: str) -> tuple[Watched, WatchedPool]:
+def configured(watch: Watch, name: str) -> tuple[Watched, WatchedPool]:
+    """A target as it is configured, and its pool. Raises InputError for one that is not."""
     target = watch.watchlist.targets.get(name)
     if target is None:
         raise InputError(f"{name} is not in the configuration, so nothing but a release can be said about it")
@@ -120,4 +121,4 @@ def paused(watch: Watch, state: TargetState) -> tuple[str, ...]:
     if pause is None:
         return ()
     ends = "; it closes by itself" if pause.window else ""
-    return (f"{pause.author} paused {pause.scope}: {pause.reason}{ends}",)
+    return (f"{pause.said}{ends}",)

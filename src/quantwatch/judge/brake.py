@@ -115,7 +115,7 @@ def _paused(wish: Wish, fleet: Fleet) -> Objection | None:
     pauses = [one for one in fleet.pauses if one.covers(wish.target, wish.pool, now=fleet.now)]
     if not pauses:
         return None
-    return Objection(Brake.PAUSED, "; ".join(f"{one.author} paused {one.scope}: {one.reason}" for one in pauses))
+    return Objection(Brake.PAUSED, "; ".join(one.said for one in pauses))
 
 
 def _yardstick(_: Wish, fleet: Fleet) -> Objection | None:
