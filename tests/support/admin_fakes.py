@@ -1,4 +1,4 @@
-"""Stand-ins for gateways with an admin API, without a socket: they answer as documented, and lie where a test says so."""
+"""Stand-ins for gateways with an admin API, without a socket: they answer as documented, and lie when told to."""
 
 import json
 from collections.abc import Callable
@@ -108,7 +108,7 @@ class FakeApisix(AdminFake):
         inner = {"key": "/apisix/upstreams/1", "value": {"id": "1", "type": "roundrobin", "nodes": self.nodes}}
         return httpx.Response(200, json={"action": "get", "node": inner} if self.old else {**inner, "modifiedIndex": 9})
 
-    def done(self, request: httpx.Request, body: dict[str, Any]) -> httpx.Response:
+    def done(self, request: httpx.Request, body: dict[str, Any]) -> httpx.Response:  # noqa: ARG002, there is one upstream
         if not self.deaf:
             merged = isinstance(self.nodes, dict) and isinstance(body["nodes"], dict)
             self.nodes = {**self.nodes, **body["nodes"]} if merged else body["nodes"]

@@ -1,4 +1,4 @@
-"""Kubernetes: a label of a pod, by which a Service takes it in or leaves it out; its EndpointSlices tell what came of it.
+"""Kubernetes: a label of a pod, by which a Service takes it in or leaves it out; EndpointSlices tell what came of it.
 
 Exchange, all documented API calls: `GET /api/v1/namespaces/NS/pods/POD` (or `?labelSelector=`), `PATCH` of the same
 with `application/strategic-merge-patch+json`. The patch carries uid and resourceVersion of what was looked at, so that
@@ -34,7 +34,7 @@ LONGEST_REASON = 500
 
 ADVICE = {
     401: "Look at gateway.api_key, by default the token of the service account that is mounted in the pod",
-    403: "Give the service account the rights of configs/kubernetes-driver-rbac.yaml in gateway.namespace",
+    403: "Give the service account the rights of configs/kubernetes/driver-rbac.yaml in gateway.namespace",
     404: "Look at gateway.namespace, gateway.service and the target's gateway_name",
     422: "Look at gateway.label and the pod",
 }
@@ -81,16 +81,16 @@ class KubernetesDriver:
         pod = await self._pod(order)
         if pod.stands not in (IN, OUT):
             raise GatewayRefused(
-                f"pod {pod.name} has no label {self._place.label}, so nothing was done. Give the pod template the label "
-                f"{self._place.label}: {IN}, and the Service the same in its selector"
+                f"pod {pod.name} has no label {self._place.label} of {IN} or {OUT}, so nothing was done. Give the pod "
+                f"template the label {self._place.label}: {IN}, and the Service the same in its selector"
             )
         if order.action is Action.RELEASE:
-            return (
-                await self._patch(order, pod, IN) if pod.stands == OUT else f"pod {pod.name} is labelled {IN} already"
-            )
+            if pod.stands == IN:
+                return f"pod {pod.name} is labelled {IN} already"
+            return await self._patch(order, pod, IN)
         if pod.stands == OUT:
             return self._out_already(pod)
-        await self._refuse_what_would_not_help(order, pod)
+        await self._refuse_what_would_not_help(pod)
         return await self._patch(order, pod, OUT)
 
     async def observe(self, order: Order) -> Seen:
@@ -118,7 +118,7 @@ class KubernetesDriver:
             raise GatewayRefused(f"pod {pod.name} is labelled {OUT} already, and not by quantwatch; nothing was done")
         return f"pod {pod.name} is labelled {OUT} already"
 
-    async def _refuse_what_would_not_help(self, order: Order, pod: Pod) -> None:
+    async def _refuse_what_would_not_help(self, pod: Pod) -> None:
         """A label that the Service does not look at changes nothing, and the last one stays."""
         told = await self._api.read(f"{self._core}/services/{pod.service}")
         selector = _at(told, "spec", "selector")
@@ -129,7 +129,7 @@ class KubernetesDriver:
             )
         if not pod.others:
             raise GatewayRefused(
-                f"{order.node} is the last ready endpoint of service {pod.service}; it stays in traffic"
+                f"pod {pod.name} is the last ready endpoint of service {pod.service}; it stays in traffic"
             )
 
     async def _patch(self, order: Order, pod: Pod, value: str) -> str:

@@ -19,8 +19,8 @@ PATHS = {Action.ISOLATE: "/model/block", Action.RELEASE: "/model/unblock"}
 NO_DATABASE = b"DB not connected"
 
 ADVICE = {
-    400: "LiteLLM blocks only what its database holds: set general_settings.store_model_in_db and add the deployment by "
-    "/model/new, not in config.yaml",
+    400: "LiteLLM blocks only what its database holds: set general_settings.store_model_in_db and add the deployment "
+    "by /model/new, not in config.yaml",
     401: "Look at gateway.api_key; it must be the master key, or one of a proxy admin",
     403: "Look at gateway.api_key; it must be the master key, or one of a proxy admin",
     404: "Look at gateway.url, and whether this LiteLLM is new enough to know /model/block",
@@ -57,8 +57,8 @@ class LitellmDriver(Switched):
         models = group.mine.fields["models"] if group.mine is not None else []
         if order.action is Action.ISOLATE and any("*" in model for model in models):
             raise GatewayRefused(
-                f"{order.node} serves the wildcard {models[0]}, which LiteLLM goes on using when it is blocked; nothing "
-                "was done. Give it a model name of its own"
+                f"{order.node} serves the wildcard {models[0]}, which LiteLLM goes on using when it is blocked; "
+                "nothing was done. Give it a model name of its own"
             )
         answer = await self._api.change("POST", PATHS[order.action], {"model_id": order.node})
         if answer.status == 500 and NO_DATABASE in answer.body:

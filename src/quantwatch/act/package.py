@@ -16,7 +16,7 @@ from typing import Any
 from quantwatch.act.contract import Abilities, ByHand, Driver, Lists, MemoryNotes, Notes, Seen, Unanswered
 from quantwatch.clock import Clock, SystemClock
 from quantwatch.config.installed import GROUP, brought
-from quantwatch.config.secrets import secret_ref
+from quantwatch.config.secrets import SecretRef, secret_ref
 from quantwatch.errors import GatewayError, InputError
 from quantwatch.flow.decision import Order
 from quantwatch.net import Endpoint, Link
@@ -34,12 +34,14 @@ class Outside:
     """What a package's driver is given of the world. folder: where the configuration file is.
 
     notes: what it must know in its next life. open_link: opens a connection that is closed with the configuration.
+    fetch: fetches a secret.
     """
 
     clock: Clock = field(default_factory=SystemClock)
     notes: Notes = field(default_factory=MemoryNotes)
     folder: Path = field(default_factory=Path)
     open_link: OpenLink = _alone
+    fetch: Callable[[SecretRef], str] = SecretRef.resolve
 
     def link(self, url: str, *, headers: Mapping[str, str] | None = None) -> Link:
         """A connection to a server, with the limits of gateway.timeout."""
@@ -47,7 +49,7 @@ class Outside:
 
     def secret(self, place: str) -> str:
         """What `env:NAME` or `file:/path` holds. Raises InputError, ValueError."""
-        return secret_ref(place).resolve()
+        return self.fetch(secret_ref(place))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,14 +37,14 @@ class Weighted(Switched):
 
     def _weight(self, order: Order, group: Group, fields: Mapping[str, Any]) -> int:
         """The weight that a node comes back with: its own of before, or the least of the others'."""
-        noted = fields.get("weight")
-        if weighs(noted) and noted > 0:
-            return int(noted)
+        noted: object = fields.get("weight")
+        if isinstance(noted, int) and weighs(noted) and noted > 0:
+            return noted
         others = [one.fields["weight"] for one in group.others if one.fields.get("weight", 0) > 0]
         if not others:
             raise GatewayRefused(
-                f"which weight {order.node} had at {self._api.name} is not known any more, and no other node shows one; "
-                "set it there by hand"
+                f"which weight {order.node} had at {self._api.name} is not known any more, and no other node shows "
+                "one; set it there by hand"
             )
         return int(min(others))
 

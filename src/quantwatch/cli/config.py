@@ -84,7 +84,8 @@ def _try_package(settings: Any, file: Path) -> None:
 
     gateway = settings.gateway
     if gateway.driver not in SHIPPED:
-        package(gateway.driver).driver(gateway.options, Outside(folder=file.parent), seconds=gateway.timeout)
+        outside = Outside(folder=file.parent, fetch=lambda _: "unset")  # the file may be checked on another machine
+        package(gateway.driver).driver(gateway.options, outside, seconds=gateway.timeout)
 
 
 def _unproven(settings: Any) -> list[str]:
@@ -96,17 +97,19 @@ def _unproven(settings: Any) -> list[str]:
     if name == "webhook" or can.proven or not can.calls:
         return []
     return [
-        f"gateway.driver: {name} was tested against a stand-in that answers as documented, never against the real "
-        "program; run `quantwatch gateway test` on every target before a pool may act"
+        f"gateway.driver: {name} is not proven against the real program; run `quantwatch gateway test` on every target "
+        "before a pool may act"
     ]
 
 
 def _unset_secrets(settings: Any) -> list[str]:
     """Secrets that cannot be fetched here and now: a warning, for the file may be checked on another machine."""
-    from quantwatch.config.secrets import secrets_of
+    from quantwatch.config.secrets import SecretRef, header_value, secrets_of
 
+    options = {f"gateway.options.{key}": header_value(value) for key, value in settings.gateway.options.items()}
+    given = [(path, one) for path, one in options.items() if isinstance(one, SecretRef)]
     warnings = []
-    for path, secret in secrets_of(settings):
+    for path, secret in [*secrets_of(settings), *given]:
         try:
             secret.resolve()
         except InputError as exc:

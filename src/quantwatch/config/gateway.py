@@ -79,8 +79,8 @@ class GatewaySettings(Strict):
     )
     url: Url | None = Field(
         None,
-        description="webhook: where isolations are posted; all others: the address of the gateway's own API. kubernetes: "
-        f"{IN_CLUSTER} if left out",
+        description="webhook: where isolations are posted; all others: the address of the gateway's own API. "
+        f"kubernetes: {IN_CLUSTER} if left out",
     )
     release_url: Url | None = Field(None, description="webhook: where releases are posted; url if left out")
     state_url: Url | None = Field(
