@@ -103,7 +103,7 @@ async def test_a_release_fares_no_better(where: Site) -> None:
 
 async def test_a_deployment_that_is_not_there_is_refused_with_those_that_are(where: Site) -> None:
     async with AsyncExitStack() as stack:
-        with pytest.raises(GatewayRefused, match="does not list int8-z, .* It lists: int8-a, int8-b"):
+        with pytest.raises(GatewayRefused, match=r"does not list int8-z, .* It lists: int8-a, int8-b"):
             await (await made(where, stack)).call(order(node="int8-z"))
 
 
@@ -112,7 +112,7 @@ async def test_a_wrong_key_is_unknown_and_never_done(where: Site, monkeypatch: p
     async with AsyncExitStack() as stack:
         one = await made(where, stack)
         assert await one.observe(order(node="int8-a")) is Seen.UNKNOWN
-        with pytest.raises(GatewayRefused, match="gateway.api_key|answered 400"):
+        with pytest.raises(GatewayRefused, match=r"gateway\.api_key|answered 400"):
             await one.call(order(node="int8-a"))
 
 

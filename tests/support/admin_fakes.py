@@ -17,13 +17,14 @@ Reply = Callable[[], httpx.Response]
 
 @dataclass(slots=True)
 class AdminFake:
-    """What all of them have. changes: requests that change something, as method, path and body.
+    """What all of them have. changes: requests that change something, as method, path and body; looks: the others.
 
     reply: answers every GET in its place. answer: answers every change in its place, and nothing is done then. deaf: a
     change is answered with a yes and not done. key: the header and value that every request must carry.
     """
 
     changes: list[tuple[str, str, Any]] = field(default_factory=list)
+    looks: list[httpx.URL] = field(default_factory=list)
     heads: list[httpx.Headers] = field(default_factory=list)
     reply: Reply | None = None
     answer: Reply | None = None
@@ -49,6 +50,7 @@ class AdminFake:
         if self.key is not None and request.headers.get(self.key[0]) != self.key[1]:
             return httpx.Response(401, json={"message": "Unauthorized"})
         if request.method == "GET":
+            self.looks.append(request.url)
             return self.reply() if self.reply is not None else self.shown(request)
         body = json.loads(request.content)
         self.changes.append((request.method, request.url.path, body))
