@@ -22,9 +22,13 @@ from quantwatch.errors import GatewayRefused
 from quantwatch.flow.decision import Action, Intent, Result
 from quantwatch.wiring.drivers import driver
 from quantwatch.wiring.tools import Tools
-from support.daemons import Site, free_port, site
+from support.daemons import PATIENCE, Site, free_port, site, started
 from support.gateway import MemoryLedger, order
 from support.real_gateways import running, wait_until
+from support.receiver import Receiver, received
+from support.runs import node
+from support.served import served
+from support.tiny_node import TinyNode
 
 PROGRAM = os.environ.get("QUANTWATCH_LITELLM")
 pytestmark = [pytest.mark.litellm, pytest.mark.skipif(PROGRAM is None, reason="no LiteLLM; see docs/gateways.md")]
@@ -132,3 +136,29 @@ async def test_the_api_is_as_the_driver_has_it(proxy: str) -> None:
     assert [one["model_info"]["id"] for one in listed.json()["data"]] == ["int8-a", "int8-b"]
     assert {"/model/block", "/model/unblock"} <= spec.json()["paths"].keys()
     assert spec.json()["components"]["schemas"]["BlockModelRequest"]["required"] == ["model_id"]
+
+
+def test_the_daemon_reports_an_isolation_that_litellm_cannot_do_and_tells_people(where: Site) -> None:
+    """Never a success: the node stays in traffic by the record, and whoever is told of trouble is told of this."""
+    receiver = Receiver()
+    with served(TinyNode()) as baseline, served(node(1.5)) as bad, served(node()) as good, received(receiver) as hook:
+        content = where.content
+        content["baseline"]["url"] = baseline
+        content["targets"][0]["url"], content["targets"][1]["url"] = bad, good
+        content["pools"] = {"chat": {"mode": "enforce", "max_isolated": "50%"}}
+        content["gateway"]["give_up_after"] = "6s"
+        content["notifications"] = [{"name": "team", "kind": "webhook", "url": hook}]
+        limits = {"kl_mean": {"warn": 1e-4, "critical": 2e-4}}
+        content["task_sets"]["letters"] |= {"k": 5, "continuation_tokens": 6, "limits": limits}
+        where.write()
+        with started(where) as daemon:
+            daemon.ready()
+            for target, done in (("b", "letters on b"), ("a", "isolate: failed")):
+                asked = httpx.post(f"{where.admin}/api/v1/runs", json={"target": target}, timeout=PATIENCE)
+                asked.raise_for_status()
+                daemon.until(done)
+            board = httpx.get(f"{where.admin}/api/v1/status", timeout=PATIENCE).json()
+            daemon.wait(lambda: any("DB not connected" in str(one) for one in receiver.bodies), "told of the trouble")
+
+    (bad_one,) = [one for one in board["targets"] if one["target"] == "a"]
+    assert bad_one["routing"] != "out"
