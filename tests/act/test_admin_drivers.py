@@ -212,6 +212,25 @@ async def test_no_error_tells_the_key(bench: Bench) -> None:
     assert KEY not in str(caught.value)
 
 
+async def test_a_gateway_that_repeats_the_key_is_quoted_without_it(bench: Bench) -> None:
+    bench.fake.answer = answers(401, {"error": {"message": f"Invalid token. Received = {KEY}\x1b[31m, sorry."}})
+    with pytest.raises(GatewayRefused, match=r"answered 401 \(Invalid token\. Received = \.\.\. \[31m, sorry\)"):
+        await bench.driver.call(bench.order())
+
+
+async def test_what_is_too_long_is_cut_after_the_key_was_hidden(bench: Bench) -> None:
+    bench.fake.answer = answers(500, {"message": "x" * 190 + KEY + "y" * 9000})
+    with pytest.raises(Unanswered, match=r"^gateway answered 500 \(x{190}\.\.\.y{7}\)$"):
+        await bench.driver.call(bench.order())
+
+
+@pytest.mark.parametrize("body", [[], {"message": 5}, {"detail": [{"msg": "no"}]}, "no", {}])
+async def test_words_that_are_none_are_left_out(bench: Bench, body: Any) -> None:
+    bench.fake.answer = answers(500, body)
+    with pytest.raises(Unanswered, match=r"^gateway answered 500( \(no\))?$"):
+        await bench.driver.call(bench.order())
+
+
 async def test_a_key_that_cannot_be_had_any_more_sends_nothing(bench: Bench) -> None:
     def gone() -> Mapping[str, str]:
         raise InputError("the secret file /run/key is empty")

@@ -65,7 +65,8 @@ class AdminApi:
 
     def no(self, answer: Answer) -> Unanswered | GatewayRefused:
         """What an answer that is not yes means, with the gateway's own words."""
-        told = f"{answer.status}{_words(answer)}"
+        words = self._without_key(_words(answer))[:LONGEST_WORDS].rstrip(". ")
+        told = f"{answer.status} ({words})" if words else str(answer.status)
         meant = no(self.name, answer, now=self.clock.now(), advice=self.advice)
         said = str(meant).replace(f"answered {answer.status}", f"answered {told}", 1)
         if isinstance(meant, Unanswered):
@@ -82,8 +83,17 @@ class AdminApi:
         try:
             return await self.link.order(method, path, headers={**key, **(headers or {})}, **request)
         except ProbeError as exc:
-            secrets = [word for value in key.values() for word in (value, value.removeprefix("Bearer ")) if word]
-            raise no_reply(self.name, exc, secrets=secrets) from exc
+            raise no_reply(self.name, exc, secrets=_secrets(key)) from exc
+
+    def _without_key(self, said: str) -> str:
+        """What a gateway said; some repeat the key that they refuse."""
+        try:
+            secrets = _secrets(self.credentials())
+        except InputError:
+            return ""
+        for secret in secrets:
+            said = said.replace(secret, "...")
+        return said
 
     @property
     def _where(self) -> str:
@@ -97,6 +107,10 @@ def unchanged(trouble: Unanswered | GatewayRefused) -> Unanswered | GatewayRefus
     return trouble
 
 
+def _secrets(key: Mapping[str, str]) -> list[str]:
+    return [word for value in key.values() for word in (value, value.removeprefix("Bearer ")) if word]
+
+
 def _words(answer: Answer) -> str:
     """What a gateway says of itself in a refusal, on one line; empty where it says nothing that can be read."""
     try:
@@ -106,5 +120,6 @@ def _words(answer: Answer) -> str:
     for key in ("detail", "error", "message", "error_msg"):
         if isinstance(told, dict) and key in told:
             told = told[key]
-    text = " ".join(told.split()) if isinstance(told, str) else ""
-    return f" ({text[:LONGEST_WORDS].rstrip('. ')})" if text else ""
+    if not isinstance(told, str):
+        return ""
+    return " ".join("".join(one if one.isprintable() else " " for one in told).split())

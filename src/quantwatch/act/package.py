@@ -23,6 +23,8 @@ from quantwatch.net import Endpoint, Link
 
 OpenLink = Callable[[Endpoint], Link]
 METHODS = ("call", "observe")
+SPARE = 2
+"""How many times gateway.timeout one call or look may take, so that a request of its own ends first."""
 
 
 def _alone(endpoint: Endpoint) -> Link:
@@ -62,7 +64,7 @@ class Package:
     made: Callable[[Mapping[str, Any], Outside], Driver]
 
     def driver(self, options: Mapping[str, Any], outside: Outside, *, seconds: float) -> "Walled":
-        """Make the driver. seconds: of one call or look at most. Raises InputError naming package and options."""
+        """Make the driver. seconds: of one request at most. Raises InputError naming package and options."""
         try:
             inner = self.made(options, outside)
         except (ValueError, InputError) as exc:
@@ -126,7 +128,7 @@ class Walled:
     @contextlib.asynccontextmanager
     async def _wall(self, where: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(SPARE * self._seconds):
                 yield
         except GatewayError:
             raise
