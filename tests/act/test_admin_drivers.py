@@ -436,6 +436,21 @@ async def test_a_wildcard_that_goes_on_when_blocked_is_refused(litellm: Bench) -
         await litellm.driver.call(order(node="w"))
 
 
+async def test_a_wildcard_that_somebody_blocked_can_come_back(litellm: Bench) -> None:
+    litellm.fake.deployments |= {"w": ("openai/*", True)}
+    await litellm.driver.call(order(Action.RELEASE, node="w"))
+    assert litellm.fake.deployments["w"] == ("openai/*", False)
+
+
+async def test_a_deployment_under_two_names_is_out_when_both_are(litellm: Bench) -> None:
+    rows = [{"model_name": name, "model_info": {"id": "a", "blocked": True}} for name in ("llama", "alias")]
+    half_out = [rows[0], {**rows[1], "model_info": {"id": "a", "blocked": False}}]
+    litellm.fake.reply = answers(200, {"data": half_out})
+    half = await litellm.driver.observe(litellm.order())
+    litellm.fake.reply = answers(200, {"data": rows})
+    assert (half, await litellm.driver.observe(litellm.order())) == (Seen.ROUTABLE, Seen.ISOLATED)
+
+
 async def test_an_older_litellm_that_shows_no_block_is_not_believed(litellm: Bench) -> None:
     rows = [{"model_name": "llama", "model_info": {"id": name}} for name in ("a", "b")]
     litellm.fake.reply = answers(200, {"data": rows})

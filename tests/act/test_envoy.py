@@ -112,6 +112,16 @@ async def test_few_healthy_hosts_without_a_panic_are_believed_at_the_second_look
     assert [await cluster.sees(HERE) for _ in range(3)] == [Seen.UNKNOWN, Seen.ISOLATED, Seen.ISOLATED]
 
 
+@pytest.mark.parametrize(("ill", "first"), [(1, Seen.ISOLATED), (2, Seen.UNKNOWN)])
+async def test_less_than_half_of_those_that_do_not_drain_may_be_a_panic(
+    ill: int, first: Seen, fake: Fake, cluster: Cluster
+) -> None:
+    """Of three others one may be ill; with two there is one healthy of three."""
+    fake.hosts |= {HERE: "DRAINING", "10.0.0.4:8000": "HEALTHY"}
+    fake.ill = ill
+    assert await cluster.sees(HERE) is first
+
+
 async def test_a_panic_of_before_says_nothing_of_now(fake: Fake, cluster: Cluster) -> None:
     fake.ill = 3
     await cluster.sees(HERE)
