@@ -143,13 +143,14 @@ class Link:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request to a path under the server's root, once. query: parameters. body: sent as JSON.
 
         Raises a ProbeError when no complete reply came; after any but NodeUnreachable it may have been carried out.
         """
-        request = {} if body is None else {"json": body}
-        return await self._once(method, self.url + path, query=query, **request)
+        request: dict[str, Any] = {} if body is None else {"json": body}
+        return await self._once(method, self.url + path, query=query, headers=headers, **request)
 
     async def delete(self, path: str) -> Answer:
         """DELETE a path under the server's root. Raises a ProbeError when no complete reply came."""

@@ -52,8 +52,7 @@ def show_head(gateway: "GatewaySettings", out: Console) -> None:
     """Print who is about to be asked."""
     can = abilities_of(gateway.driver, state_url=gateway.state_url is not None)
     where = f" at {gateway.url}" if gateway.url is not None else ""
-    more = "" if can is None else f": {said(can)}"
-    out.print(f"driver {gateway.driver}{where}{more}", markup=False, soft_wrap=True)
+    out.print(f"driver {gateway.driver}{where}: {said(can)}", markup=False, soft_wrap=True)
 
 
 def show_step(step: "Step", out: Console) -> None:
