@@ -66,7 +66,8 @@ class TargetState:
     come back only as another process. lane: why it was isolated. node, driver: under which name and through which
     driver it was isolated; a release goes the same way. human_author, human_reason, human_since, human_until: who said
     what the human axis holds, why, when, and until when; None without a word or, human_until, without an end. vouched:
-    when a person last vouched for it; runs that began before prove nothing any more.
+    when a person last vouched for it; runs that began before prove nothing any more. well_since: since when it has
+    been in traffic with nothing but clean results, as forgiveness counts it; None where it does not count.
     """
 
     target: str
@@ -85,6 +86,7 @@ class TargetState:
     human_since: datetime | None = None
     human_until: datetime | None = None
     vouched: datetime | None = None
+    well_since: datetime | None = None
 
 
 class Axis(StrEnum):
@@ -93,6 +95,7 @@ class Axis(StrEnum):
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
+    EJECTIONS = "ejections"
 
 
 @dataclass(frozen=True, slots=True)

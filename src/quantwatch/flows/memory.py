@@ -145,7 +145,10 @@ class Memory:
         """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""
         by = timedelta(seconds=seconds)
         self.sets = {key: replace(one, at=_moved(one.at, by)) for key, one in self.sets.items()}
-        self.targets = {key: replace(one, since=_moved(one.since, by)) for key, one in self.targets.items()}
+        self.targets = {
+            key: replace(one, since=_moved(one.since, by), well_since=_moved(one.well_since, by))
+            for key, one in self.targets.items()
+        }
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
         for storm in self.storms.values():
@@ -171,7 +174,9 @@ class Memory:
 
 
 def _not_ahead(state: TargetState, now: datetime) -> TargetState:
-    """A change from the future was written before the clock was set back; its hold begins anew."""
+    """A change from the future was written before the clock was set back; its hold begins anew, and its clean time."""
+    if state.well_since is not None and state.well_since > now:
+        state = replace(state, well_since=now)
     return state if state.since is None or state.since <= now else replace(state, since=now)
 
 
