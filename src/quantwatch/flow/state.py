@@ -1,7 +1,7 @@
 """Where a target stands on the three recorded axes: quality, routing, and what a person has said."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from quantwatch.flow.verdict import Quality
@@ -118,6 +118,10 @@ ROLLOUT = "rollout:"
 """Begins the scope of a pause in which baseline or nodes are exchanged on purpose."""
 
 
+REVIEW = timedelta(days=1)
+"""After so long somebody should look again at a pause that does not end by itself."""
+
+
 WINDOW = "window:"
 """Begins the id of a pause that the configuration makes, an open window. It is in no store, and nobody ends it."""
 
@@ -140,6 +144,11 @@ class Pause:
         """Whether the pause holds for this target now."""
         running = self.until is None or now < self.until
         return running and self.scope.removeprefix(ROLLOUT) in ("all", f"pool:{pool}", f"target:{target}")
+
+    @property
+    def review(self) -> datetime:
+        """When somebody should look at it again at the latest: when it ends, or REVIEW after it began."""
+        return self.since + REVIEW if self.until is None else self.until
 
     @property
     def window(self) -> bool:

@@ -9,6 +9,7 @@ from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.as_json import set_json
 from quantwatch.flow.check import Check
 from quantwatch.flow.decision import Action, Decision, Intent
+from quantwatch.flow.fleet import Roll
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
@@ -43,6 +44,7 @@ class Memory:
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
+    rolls: what the gateway's own list said of each pool last. unkept: pauses of our own that are not written down yet.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -65,6 +67,8 @@ class Memory:
     held: dict[str, Decision | None] = field(default_factory=dict)
     ended: dict[str, Intent] = field(default_factory=dict)
     windows: Sequence[WindowSettings] = ()
+    rolls: dict[str, Roll] = field(default_factory=dict)
+    unkept: list[Pause] = field(default_factory=list)
     references: dict[str, ReferenceStanding] = field(default_factory=dict)
     self_checks: dict[str, SelfChecked] = field(default_factory=dict)
     baseline_answers: bool | None = None

@@ -34,7 +34,7 @@ def hold_seconds(ejections: int, decision: str, *, minimum: float, jitter: float
 
 
 def hold_ends(target: TargetState, *, minimum: float, jitter: float) -> datetime | None:
-    """Before when a target that we have taken out does not come back; None where that is not known, or it is not out."""
+    """Before when a target that we took out does not come back; None where that is not known, or it is not out."""
     if target.routing is not Routing.OUT or target.since is None or target.owner is None:
         return None
     return target.since + timedelta(
@@ -111,6 +111,4 @@ def _worse(finding: Finding, inside: float) -> bool:
 
 
 def _clean(state: SetState, *, now: datetime, period_seconds: float) -> bool:
-    return (
-        state.quality is Quality.OK and state.breaches == 0 and proven(state, now=now, period_seconds=period_seconds)
-    )
+    return state.quality is Quality.OK and state.breaches == 0 and proven(state, now=now, period_seconds=period_seconds)

@@ -158,9 +158,7 @@ def _release(
         return None
     counts = ", ".join(f"{name} {one.clean}" for name, one in sorted(known.items()))
     watched = f"; on probation for {rules.probation_seconds / 60:g} min" if rules.probation_seconds > 0 else ""
-    return Wish(
-        Action.RELEASE, target.target, target.pool, f"clean runs in a row of every task set: {counts}{watched}"
-    )
+    return Wish(Action.RELEASE, target.target, target.pool, f"clean runs in a row of every task set: {counts}{watched}")
 
 
 def _hold_is_over(target: TargetState, rules: WishRules, *, now: datetime) -> bool:

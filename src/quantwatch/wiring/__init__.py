@@ -147,9 +147,7 @@ def sets_of(settings: Settings, target: TargetSettings, pools: Mapping[str, Prom
     confidence = settings.judge.confidence
     levels = [interval_level(confidence, tests=tests, looks=len(one.sizes)) for one in sets]
     margin = settings.pools[target.pool].release_margin
-    return {
-        one.name: replace(one, level=level, release_margin=margin) for one, level in zip(sets, levels, strict=True)
-    }
+    return {one.name: replace(one, level=level, release_margin=margin) for one, level in zip(sets, levels, strict=True)}
 
 
 def _set(name: str, one: TaskSetSettings, prompts: PromptSet, limits: Mapping[Metric, Limit]) -> WatchedSet:
