@@ -1,5 +1,6 @@
 """quantwatch pauses itself where what it does comes to nothing, nobody answers, or its store fails again and again."""
 
+import functools
 from collections import deque
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -12,6 +13,7 @@ from quantwatch.flow.state import Pause
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.log import logger
+from quantwatch.record.store import Store
 
 log = logger()
 
@@ -40,10 +42,14 @@ async def keep_pause(pause: Pause, memory: Memory, keeper: Keeper) -> None:
 async def keep_what_waits(memory: Memory, keeper: Keeper) -> None:
     """Write pauses of our own down that could not be written when they were made. Raises StoreError."""
     for pause in list(memory.unkept):
+        if pause not in memory.unkept:
+            continue  # resumed while another one was written
         if pause in memory.pauses:
-            await keeper.write(lambda store, pause=pause: store.add_pause(pause))
+            await keeper.write(functools.partial(Store.add_pause, pause=pause))
         if pause in memory.unkept:
             memory.unkept.remove(pause)
+        else:  # resumed while it was written
+            await keeper.write(functools.partial(Store.end_pause, pause=pause.id, at=pause.since))
 
 
 @dataclass(slots=True)

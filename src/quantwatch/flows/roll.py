@@ -1,4 +1,4 @@
-"""Who of a pool the gateway could send traffic to, by its own list: our configuration may name nodes that are not there."""
+"""Who of a pool gets traffic by the gateway's own list: a configuration may name nodes that are not there."""
 
 import asyncio
 from collections.abc import Mapping
