@@ -118,7 +118,7 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
 
 def _unending(pause: dict[str, Any], now: datetime) -> str:
     review = pause.get("review")
-    return "until resumed" if review is None else f"until resumed (to be looked at by {local(review, now)})"
+    return "until resumed" if review is None else f"until resumed (review {local(review, now)})"
 
 
 def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -69,7 +69,7 @@ def _lines(board: Board) -> Iterable[str]:
         if pool.missing:
             yield _said("warn", f"By the gateway's own list no traffic goes to {', '.join(pool.missing)}")
     for pause in board.pauses:
-        until = time_json(pause.until) or f"further notice, to be looked at by {time_json(pause.review)},"
+        until = time_json(pause.until) or f"further notice (review {time_json(pause.review)})"
         yield _said("warn", f"Paused ({pause.scope}) by {pause.author} until {until}: {pause.reason}")
     for one in board.proposals:
         against = f"; objections then: {one.objections}" if one.objections else ""
