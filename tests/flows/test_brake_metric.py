@@ -1,4 +1,4 @@
-"""Every brake, from a run through the daemon to its count in `actions_suppressed_total`, and its words in the record."""
+"""Every brake, from a run through the daemon to its count in `actions_suppressed_total` and its words on record."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -30,7 +30,9 @@ async def goes_bad(bench: Bench, *names: str) -> None:
 
 
 async def all_go_bad(bench: Bench) -> None:
+    """The second breach of each stands before the third of the first, which asks for an isolation."""
     await goes_bad(bench, "a", "b", "c")
+    await bench.rounds(1)
 
 
 async def one_after_the_other(bench: Bench) -> None:
@@ -118,7 +120,7 @@ SCENES: dict[Brake, tuple[dict[str, Any], Scene]] = {
     Brake.FALLBACK: (spare("a", "b"), while_the_spare_is_down),
     Brake.FALLBACK_OVERLOADED: (settings(pool={"fallback": "baseline"}, probe=ROOM), without_the_baseline_s_room),
     Brake.FALLBACK_IN_USE: (spare("a", "b", mode="enforce"), while_it_stands_in),
-    Brake.STORM: (pool("a", "b", "c", fallback="baseline", max_isolated="100%"), all_go_bad),
+    Brake.STORM: (settings("a", "b", "c", task_set={"confirm_cycles": 3}), all_go_bad),
     Brake.YARDSTICK: (pool(), bad_from_the_start),
     Brake.RATE: (pool(*FOUR, max_isolated="75%", storm_share=1.0, actions_per_hour=1), one_after_the_other),
     Brake.PAUSED: (pool(), under_a_pause),

@@ -6,6 +6,7 @@ from typing import Any
 from quantwatch.flow.decision import Action
 from quantwatch.flow.state import Axis, Routing
 from quantwatch.flow.verdict import Quality
+from support.tiny_node import TinyModel
 from support.watching import EVERY, Bench, restarted, settings, watching
 
 BAD, SLIGHT = 1.0, 0.02
@@ -73,7 +74,7 @@ async def test_a_node_that_is_only_just_within_its_limits_stays_in_traffic_and_d
 ) -> None:
     """The same numbers that isolate nobody release nobody: taking out and coming back have two limits."""
     async with watching(tmp_path, at_once(release_margin="100%")) as bench:
-        bench.nodes["b"].model = type(bench.nodes["b"].model)(damage=SLIGHT)
+        bench.nodes["b"].model = TinyModel(damage=SLIGHT)
         await taken_out(bench)
         restarted(bench.nodes["a"], damage=SLIGHT)
         await bench.rounds(5)
@@ -114,8 +115,12 @@ async def test_on_probation_an_isolation_needs_the_same_proof_as_ever(tmp_path: 
         await back(bench)
         calls = len(bench.gateway.changes)
         restarted(bench.nodes["a"], damage=BAD)
-        bench.watch.turns = bench.watch.turns.hearing(lambda _: restarted(bench.nodes["a"]))
-        await bench.rounds(1)  # one breach, which the confirming run does not show
+
+        def heal(_: object) -> None:
+            bench.nodes["a"].model = TinyModel()
+
+        bench.watch.turns = bench.watch.turns.hearing(heal)
+        await bench.rounds(1, "a")  # one breach, which the confirming run does not show
         assert bench.target().quality is Quality.INCONCLUSIVE
         assert len(bench.gateway.changes) == calls
 
@@ -167,9 +172,9 @@ async def test_what_cannot_be_written_down_is_not_forgiven(tmp_path: Path) -> No
     async with watching(tmp_path, at_once(forgive_after="1h", probation="0s")) as bench:
         await taken_out(bench)
         await back(bench)
-        await bench.rounds(6)
+        await bench.rounds(4)
         (tmp_path / "q.db").rename(tmp_path / "elsewhere.db")
-        await bench.rounds(2)
+        await bench.rounds(4)
         assert bench.target().state.ejections == 1
         (tmp_path / "elsewhere.db").rename(tmp_path / "q.db")
         await bench.mend()
