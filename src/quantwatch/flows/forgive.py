@@ -40,7 +40,7 @@ async def _keep(decider: Decider, old: TargetState, new: TargetState) -> None:
     try:
         await decider.keeper.write(lambda store: store.save_target(new, changes))
     except StoreError:
-        if new.well_since is not None:
+        if changes or new.well_since is not None:
             return  # what is not written is not forgiven; the next run tries again
     decider.memory.targets[new.target] = new
     for one in changes:
