@@ -141,7 +141,7 @@ async def test_what_the_list_said_long_ago_does_not_count(tmp_path: Path) -> Non
         now = bench.clock.now()
         fresh = roll_of("chat", bench.memory, now)
         assert fresh is not None
-        assert (fresh.present, fresh.trouble) == ({"a", "b"}, None)
+        assert (fresh.present, fresh.trouble) == (frozenset({"a", "b"}), None)
         late = roll_of("chat", bench.memory, now + 2 * ROLL_AGE)
         assert late is not None
         assert (late.present, late.trouble) == (frozenset(), "its list was read too long ago")
