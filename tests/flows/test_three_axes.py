@@ -69,7 +69,7 @@ from support.watching import HandClock
 
 NAMES = ("a", "b", "c")
 PERIOD = 600.0
-HOLD, JITTER = 60.0, 0.5
+HOLD, JITTER = 200.0, 0.5
 NOBODY = cast("Prober", None)
 FAULTS = ("down", "lost", "undone", "refused", "lies")
 

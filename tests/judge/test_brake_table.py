@@ -152,6 +152,10 @@ def test_who_is_missing_at_the_gateway_is_named() -> None:
     assert told[Brake.CAP] == (
         "2 of 3 members of blue would be away (node-1 by the gateway's own list), and 0.5 of them, which is 1, may be"
     )
+    first, *others = fleet.members
+    out = replace(fleet, members=(first, *(replace(one, routing=Routing.OUT) for one in others)))
+    unlisted = found(ISOLATE, replace(out, roll=Roll(NOW, frozenset())))  # who is to go out, or is, needs no naming
+    assert unlisted[Brake.CAP].startswith("3 of 3 members of blue would be away, and 0.5 of them")
     told = found(ISOLATE, replace(fleet, roll=Roll(NOW, trouble="router: no answer")))
     assert told[Brake.CAP] == "how many members of blue the gateway has is not known: router: no answer"
 
