@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quantwatch.act.apisix import ApisixDriver
-from quantwatch.act.contract import Driver, MemoryNotes, Seen, wished
+from quantwatch.act.contract import Driver, MemoryNotes, Seen, Tells, wished
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.haproxy import HaproxyDriver, Runtime
 from quantwatch.act.kong import KongDriver
@@ -250,6 +250,20 @@ async def test_trouble_is_unknown_and_never_raised(bench: Bench) -> None:
         assert seen is Seen.UNKNOWN
         with pytest.raises(GatewayError):
             await bench.driver.call(bench.order())
+
+
+async def test_who_is_there_follows_the_gateway_and_trouble_is_raised(bench: Bench) -> None:
+    """A list that cannot be read is not an empty one: whoever asks has to know the difference."""
+    if not isinstance(bench.driver, Tells):
+        assert bench.driver.name not in {"haproxy", "vllm_router", "sglang_router"}
+        return
+    asked = [bench.node, "nobody"]
+    for isolated in (False, True):
+        await bench.stand(isolated)
+        assert await bench.driver.present(asked) == (frozenset() if isolated else {bench.node})
+    bench.fail()
+    with pytest.raises(GatewayError):
+        await bench.driver.present(asked)
 
 
 async def test_a_rehearsal_tells_the_whole_call() -> None:

@@ -234,6 +234,7 @@ async def test_standings_tell_each_target_and_who_else_is_there() -> None:
 
     assert ([seen for _, seen in both.stands], both.others, both.told) == ([Seen.ROUTABLE] * 2, (), True)
     assert one.others == (NODE,)
+    assert (both.missing, out.missing, down.missing) == ((), (PART.target,), ())
     assert ([seen for _, seen in out.stands], out.told) == ([Seen.ISOLATED], True)
     assert ([seen for _, seen in down.stands], down.told) == ([Seen.UNKNOWN], False)
     assert "cannot connect" in (down.trouble or "")

@@ -11,7 +11,7 @@ import pytest
 from quantwatch.clock import SystemClock
 from quantwatch.daemon.chores import LOOK_SECONDS
 from quantwatch.daemon.process import Daemon
-from quantwatch.flow.decision import Action, Result
+from quantwatch.flow.decision import Action, Brake, Result
 from quantwatch.flow.state import Routing
 from quantwatch.record.archive import Archive
 from support.daemons import Site, inside, site, until
@@ -69,7 +69,8 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+async def scene(folder: Path, **names: str) -> AsyncIterator[Scene]:
+    """A good node a and a bad node b. names: what the configuration believes that HAProxy calls them."""
     bad, clock = node(1.5), LooksWhenTold()
     with (
         served(TinyNode()) as baseline,
@@ -81,7 +82,7 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         gateway = {"driver": "haproxy", "socket": real.socket, "backend": "llm"}
         where = site(folder, baseline, {"a": good_url, "b": bad_url}, pools={"chat": POOL}, gateway=gateway)
         for target in where.content["targets"]:
-            target["gateway_name"] = target["name"]
+            target["gateway_name"] = names.get(target["name"], target["name"])
         async with inside(where.write(), clock=clock) as daemon:
             yield Scene(daemon, real, met, bad, clock, where)
 
@@ -117,3 +118,16 @@ async def test_a_bad_node_leaves_is_kept_out_over_a_reload_and_comes_back_withou
         (Action.ISOLATE, Result.VERIFIED),
         (Action.RELEASE, Result.VERIFIED),
     ]
+
+
+async def test_a_peer_that_haproxy_does_not_have_is_no_backend(tmp_path: Path) -> None:
+    """By our record a is sound and in traffic. HAProxy knows no server of that name, so b may be its last one."""
+    async with scene(tmp_path, a="llm/elsewhere") as here:
+        await here.run("a")
+        await here.run("b")
+        assert here.routing() is Routing.IN
+        await here.answered_by("a", "b")
+    with Archive.open(here.site.store) as archive:
+        (made,) = archive.decisions(target="b", limit=None)
+    assert [one["brake"] for one in made.objections] == [Brake.CAP, Brake.LAST_BACKEND]
+    assert "(a by the gateway's own list)" in made.objections[0]["reason"]

@@ -32,6 +32,7 @@ def standings_json(found: "Standings", driver: str) -> dict[str, Any]:
             for part, seen in found.stands
         ],
         "others": list(found.others),
+        "missing": list(found.missing),
     }
 
 
@@ -43,6 +44,9 @@ def show_standings(found: "Standings", driver: str, out: Console) -> None:
     out.print(table)
     if found.others:
         out.print(f"also listed there: {', '.join(found.others)}", markup=False, soft_wrap=True)
+    if found.missing:
+        said_of = f"gets no traffic by the gateway's own list: {', '.join(found.missing)}"
+        out.print(said_of, style="yellow", markup=False, soft_wrap=True)
     if found.trouble is not None:
         out.print(found.trouble, style="magenta", markup=False, soft_wrap=True)
     out.print(f"driver {driver}: {said(found.abilities)}", markup=False, soft_wrap=True)

@@ -21,6 +21,9 @@ CALL_FAILURES = ("unavailable", "refused")
 FATES = tuple(one for one in Fate if one is not Fate.OPEN)
 """How a proposal can end."""
 
+OWN_PAUSES = ("approvals", "gateway", "store", "store_lost")
+"""What leads to a pause of our own."""
+
 OTHER = "other"
 STATES: dict[Axis, type[Quality] | type[Routing] | type[Human]] = {
     Axis.QUALITY: Quality,
@@ -46,6 +49,7 @@ COUNTERS = (
     m.PROBE_RESTARTS,
     m.NOTICES,
     m.NOTICE_FAILURES,
+    m.OWN_PAUSES,
     m.STORE_ERRORS,
     m.RUNS_LOST,
     m.CLOCK_JUMPS,
@@ -74,6 +78,8 @@ class Meters:
             collector(registry=self.registry)
         self._counters = {one: _counter(one, self.registry) for one in COUNTERS}
         self._histograms = {one: _histogram(one, self.registry) for one in BUCKETS}
+        for reason in OWN_PAUSES:
+            self._count(m.OWN_PAUSES, reason, by=0)
 
     def expect(self, target: str, task_sets: Iterable[str]) -> None:
         """Start the series of a configured target at 0, so that the first event is an increase."""
@@ -200,6 +206,10 @@ class Meters:
     def notice_failed(self, channel: str) -> None:
         """Count a notice that a channel was never told."""
         self._count(m.NOTICE_FAILURES, channel)
+
+    def paused_itself(self, reason: str) -> None:
+        """Count a pause that quantwatch made itself; reason: one of OWN_PAUSES."""
+        self._count(m.OWN_PAUSES, reason if reason in OWN_PAUSES else OTHER)
 
     def store_error(self) -> None:
         """Count a read or write of the store that failed."""

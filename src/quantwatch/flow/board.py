@@ -35,7 +35,11 @@ class SetBoard:
 
 @dataclass(frozen=True, slots=True)
 class TargetBoard:
-    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation."""
+    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation.
+
+    hold_until: before when it does not come back; None where it is not out by us. probation_until: None where it is
+    not on probation.
+    """
 
     state: TargetState
     quality: Quality
@@ -48,11 +52,16 @@ class TargetBoard:
     running: str | None = None
     queued: int = 0
     left: bool = False
+    hold_until: datetime | None = None
+    probation_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBoard:
-    """One pool. allowed: how many of its targets may be isolated at once."""
+    """One pool. allowed: how many of its targets may be isolated at once.
+
+    missing: targets in traffic on record that get none by the gateway's own list; None where that is not known.
+    """
 
     name: str
     mode: PoolMode
@@ -60,6 +69,7 @@ class PoolBoard:
     isolated: int
     allowed: int
     storm: bool = False
+    missing: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,12 @@ from quantwatch.flow.check import Check
 from quantwatch.flow.state import AWAY, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.roll import missing
 from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
+from quantwatch.judge.recovery import hold_ends, probation_ends
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
 from quantwatch.judge.yardstick import soundness
 
@@ -20,7 +22,10 @@ def paint(
     memory: Memory, watchlist: Watchlist, workers: Mapping[str, Worker], *, own: SelfBoard, now: datetime
 ) -> Board:
     """The whole picture at one moment."""
-    present = [_target(one, memory, workers.get(one.name), now) for one in watchlist.targets.values()]
+    present = [
+        _target(one, watchlist.pools[one.pool], memory, worker=workers.get(one.name), now=now)
+        for one in watchlist.targets.values()
+    ]
     left = [_left(state) for state in memory.left_behind(watchlist.targets)]
     return Board(
         own=own,
@@ -55,11 +60,12 @@ def _counts(pair: tuple[str, str], check: Check, watchlist: Watchlist, now: date
     return one is not None and (now - check.at).total_seconds() <= FRESH_PERIODS * one.period_seconds
 
 
-def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetime) -> TargetBoard:
+def _target(target: Watched, pool: WatchedPool, memory: Memory, *, worker: Worker | None, now: datetime) -> TargetBoard:
+    state = memory.target_state(target.name, target.pool)
     states = memory.states_of(target.name, target.sets)
     quality, reason = target_quality(states, now=now, periods=target.periods)
     return TargetBoard(
-        state=memory.target_state(target.name, target.pool),
+        state=state,
         quality=quality,
         reason=reason,
         sets=tuple(_set(target.name, one, memory, now) for one in target.sets.values()),
@@ -69,6 +75,8 @@ def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetim
         handshake=memory.handshakes.get(target.name),
         running=worker.running if worker is not None else None,
         queued=worker.queued if worker is not None else 0,
+        hold_until=hold_ends(state, minimum=pool.minimum_hold_seconds, jitter=pool.hold_jitter),
+        probation_until=probation_ends(state, now=now, seconds=pool.probation_seconds),
     )
 
 
@@ -100,4 +108,5 @@ def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
         isolated=sum(one.routing in AWAY for one in states),
         allowed=allowed(len(states), pool.rules.max_isolated),
         storm=storm is not None and (storm.raging or storm.until is not None),
+        missing=missing(pool.name, watchlist, memory),
     )

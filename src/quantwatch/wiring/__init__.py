@@ -146,7 +146,8 @@ def sets_of(settings: Settings, target: TargetSettings, pools: Mapping[str, Prom
     tests = sum(critical_limits(limits) for one in sets for limits in (one.limits, *one.parts.values()))
     confidence = settings.judge.confidence
     levels = [interval_level(confidence, tests=tests, looks=len(one.sizes)) for one in sets]
-    return {one.name: replace(one, level=level) for one, level in zip(sets, levels, strict=True)}
+    margin = settings.pools[target.pool].release_margin
+    return {one.name: replace(one, level=level, release_margin=margin) for one, level in zip(sets, levels, strict=True)}
 
 
 def _set(name: str, one: TaskSetSettings, prompts: PromptSet, limits: Mapping[Metric, Limit]) -> WatchedSet:
