@@ -193,10 +193,8 @@ async def test_a_daemon_answers_for_its_own_isolations_and_a_reload_forgets_none
         bad.model = TinyModel()
         async with inside(where) as daemon:
             await asyncio.to_thread(met.only, "a")
-            watch = daemon.desk.watch
             await daemon.desk.run_now("b", None)
-            assert watch is not None
-            await watch.idle()
+            await until(lambda: daemon.memory.targets["b"].routing is Routing.IN)
             await asyncio.to_thread(met.only, "a", "b")
         await asyncio.to_thread(met.only, "a", "b")
 

@@ -188,8 +188,10 @@ class Daemon:
             agent = self.agent = AgentListener(server.agent_listen, self.board, self.meters, key="server.agent_listen")
             stack.push_async_callback(agent.stop)
             await agent.start()
-        told = {**self.listeners, **({"agent_listen": self.agent} if self.agent is not None else {})}
-        log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in told.items()})
+        at: dict[str, Listener | AgentListener] = {**self.listeners}
+        if self.agent is not None:
+            at["agent_listen"] = self.agent
+        log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in at.items()})
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""
