@@ -1,6 +1,7 @@
 """HAProxy asks us by agent-check: what isolates, what only looks like it, and that our silence takes nobody out."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -26,12 +27,17 @@ pytestmark = pytest.mark.skipif(not HAS_HAPROXY, reason="HAProxy is not installe
 POOL = {"mode": "enforce", "max_isolated": "50%", "release_after": 1, "minimum_hold": "0s"}
 
 
-def asking(port: int, *names: str, check: str = "") -> dict[str, str]:
-    """Options of servers that ask an agent on this port."""
-    return {
-        name: f'{check} agent-check agent-addr 127.0.0.1 agent-port {port} agent-inter 50ms agent-send "{name}\\n"'
-        for name in names
-    }
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "gateways.md"
+FOUND = re.search(r"^  server int8-a \S+ (check agent-check .*)$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+assert FOUND is not None
+RECIPE = FOUND[1]
+"""As people copy it."""
+
+
+def asking(port: int, *names: str, check: str = "inter 50ms") -> dict[str, str]:
+    """Options of servers that ask an agent on this port, as people copy them, but oftener."""
+    options = RECIPE.replace("9471", str(port)).replace("agent-inter 2s", "agent-inter 50ms")
+    return {name: f"{options.replace('llama-int8-a', name)} {check}" for name in names}
 
 
 def status(real: Haproxy, server: str) -> str:
@@ -69,12 +75,12 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(*, check: str = "") -> AsyncIterator[Scene]:
+async def scene() -> AsyncIterator[Scene]:
     with small_servers("a", "b") as urls:
         here = Scene(urls)
         await here.agent.start()
         try:
-            options = asking(here.agent.port, "a", "b", check=check)
+            options = asking(here.agent.port, "a", "b")
             with haproxy(urls, options=options) as here.real, traffic(here.real.port, keep=2) as here.met:
                 yield here
         finally:
@@ -118,7 +124,7 @@ async def test_what_we_do_not_know_leaves_every_server_as_it_is(why: str) -> Non
 
 @pytest.mark.parametrize(("shown", "names"), [(BOTH, ("a", "b")), (ONE, ("a",))], ids=["in traffic", "isolated"])
 async def test_an_agent_that_is_gone_leaves_every_server_as_it_is(shown: Board, names: tuple[str, ...]) -> None:
-    async with scene(check="check inter 50ms") as here:
+    async with scene() as here:
         here.shown = shown
         await here.answered_by(*names)
         await here.agent.stop()
@@ -147,7 +153,7 @@ async def test_a_server_that_fails_its_health_check_is_not_revived() -> None:
     agent = AgentListener("127.0.0.1:0", lambda: BOTH, Meters(), key="server.agent_listen")
     await agent.start()
     with small_servers("a") as urls:
-        options = asking(agent.port, "a", "b", check="check inter 50ms fall 1")
+        options = asking(agent.port, "a", "b", check="inter 50ms fall 1")
         with haproxy({**urls, "b": gone}, options=options) as real:
             await until(lambda: status(real, "b").startswith("DOWN"))
             with traffic(real.port) as met:

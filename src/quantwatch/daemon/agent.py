@@ -21,7 +21,7 @@ MOST_STRANGERS = 50
 """Unknown names that are logged, once each; anybody can ask for any."""
 
 TURNS = 5
-"""Turns of the loop in which a connection that was being accepted is hung up on."""
+"""Turns of the loop within which a connection that was being accepted has been, and is hung up on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,18 @@ class AgentListener:
 
     async def stop(self) -> None:
         """Close; who waits for an answer gets none."""
-        if self._server is not None:
-            self._server.close()
         self._ends = True
+        server, self._server = self._server, None
+        if server is not None:
+            # A server that is closed while it accepts forgets that connection open, so it stops listening first.
+            asyncio.get_running_loop().remove_reader(self._socket)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            server.close()
         for one in list(self._under_way):
             one.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
-        for _ in range(TURNS):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         self._socket.close()
 
     def _met(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
