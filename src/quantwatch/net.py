@@ -52,12 +52,16 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete reply of any status. retry_after: that header as it stands, None without one."""
+    """A complete reply of any status. retry_after: that header as it stands, None without one.
+
+    headers: all of them, by names in small letters; several of one name with commas between.
+    """
 
     status: int
     body: bytes
     seconds: float
     retry_after: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 Heard = Callable[[float, str | None], None]
@@ -192,7 +196,8 @@ class Link:
                     content = b"".join([chunk async for chunk in self._limited(response)])
         self._refuse_redirect(response)
         seconds = time.perf_counter() - started
-        return Answer(response.status_code, content, seconds, response.headers.get("retry-after"))
+        headers = {name: response.headers[name] for name in response.headers}
+        return Answer(response.status_code, content, seconds, headers.get("retry-after"), headers)
 
     async def _limited(self, response: httpx.Response) -> AsyncIterator[bytes]:
         size = 0

@@ -14,8 +14,9 @@ from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.flow.decision import Action, Order, Result
-from quantwatch.flows.rehearse import GIVE_UP_SECONDS, Part, Rehearsal, Step, rehearse
+from quantwatch.flows.rehearse import GIVE_UP_SECONDS, Part, Rehearsal, rehearse
 from quantwatch.flows.standings import standings
+from quantwatch.flows.witness import Step
 from quantwatch.net import Endpoint, Link
 from support.builders import QUICK, FakeClock
 from support.fake_router import OTHER, FakeRouter

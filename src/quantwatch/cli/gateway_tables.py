@@ -13,8 +13,9 @@ from quantwatch.act.known import abilities_of, said
 if TYPE_CHECKING:
     from quantwatch.config.gateway import GatewaySettings
     from quantwatch.flow.decision import Outcome
-    from quantwatch.flows.rehearse import Rehearsal, Step
+    from quantwatch.flows.rehearse import Rehearsal
     from quantwatch.flows.standings import Standings
+    from quantwatch.flows.witness import Step
 
 STYLES = {Seen.ISOLATED: "yellow", Seen.ROUTABLE: "green", Seen.UNKNOWN: "magenta"}
 

@@ -12,7 +12,7 @@ from quantwatch.config.kubernetes import LABEL, SERVICE
 from quantwatch.config.secrets import Secret, named_secrets
 from quantwatch.config.server import TlsSettings, Url, written
 from quantwatch.config.strict import Strict
-from quantwatch.config.units import PositiveDuration
+from quantwatch.config.units import Count, PositiveDuration
 
 Shipped = Literal[
     "dry_run",
@@ -66,6 +66,23 @@ OF_A_PACKAGE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("options",))
 """The same of a driver that comes with an installed package."""
 
 Command = list[str]
+
+
+class TrafficSettings(Strict):
+    """Marked requests through the gateway after an isolation: does the node that is out still answer?"""
+
+    url: Url = Field(description="The gateway as its clients reach it")
+    model: str = Field(min_length=1, description="What to ask for, as clients do")
+    node_header: str = Field(
+        pattern=r"^[A-Za-z0-9-]+$",
+        description="Header of an answer in which the gateway names who gave it: a target's name or gateway_name, the "
+        "server's name without its backend, or HOST:PORT of its URL",
+    )
+    path: str = Field("/v1/completions", pattern=r"^/\S*$", description="Where completions are asked for")
+    requests: Count = Field(8, ge=1, le=64, description="Requests of one token each, one after another")
+    api_key: Secret | None = Field(None, description="Sent as a bearer token")
+    tls: TlsSettings = Field(default_factory=TlsSettings, description="Certificates, for https")
+    timeout: PositiveDuration = written("10s", "Longest wait for one answer")
 
 
 class GatewaySettings(Strict):
@@ -152,6 +169,11 @@ class GatewaySettings(Strict):
         default_factory=dict,
         description="A driver of an installed package: its own settings, which it checks itself; one that looks like a "
         "secret must name it",
+    )
+    traffic_probe: TrafficSettings | None = Field(
+        None,
+        description="Marked requests through the gateway after each isolation, which can contradict it; none if left "
+        "out",
     )
     timeout: PositiveDuration = written("10s", "Longest wait for the answer to one call")
     give_up_after: PositiveDuration = written("2h", "How long a call is tried again before it counts as failed")

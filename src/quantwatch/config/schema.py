@@ -177,6 +177,10 @@ class ListenSettings(Strict):
 
     listen: Listen = written("0.0.0.0:9469", "Address of metrics, health and verdicts")
     admin_listen: Listen = written("127.0.0.1:9470", "Address of pages and admin calls")
+    agent_listen: Listen | None = Field(
+        None,
+        description="Address where HAProxy's agent-check is answered, by the rule of /verdict; nowhere if left out",
+    )
     admin_token: Secret | None = Field(None, description="Bearer token of the admin listener; needed beyond loopback")
     drain: Duration = written("20s", "How long running probes may go on after SIGTERM")
 

@@ -35,7 +35,7 @@ from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
 from quantwatch.prompts.load import load_set
 from quantwatch.wiring.channels import subscribers
-from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.drivers import driver, traffic_probe
 from quantwatch.wiring.tools import Tools, certificates
 
 
@@ -229,6 +229,7 @@ async def generation(
     async with contextlib.AsyncExitStack() as stack:
         watched = await watchlist(settings, prompts, stack, tools)
         gateway = await driver(settings, stack, tools, isolated=isolated, folder=folder)
+        traffic = await traffic_probe(settings, stack, tools)
         told = await subscribers(settings.notifications, stack, tools)
         turn = Turn(
             baseline=watched.baseline,
@@ -248,4 +249,5 @@ async def generation(
             close=kept.aclose,
             channels=told,
             windows=settings.windows,
+            traffic=traffic,
         )

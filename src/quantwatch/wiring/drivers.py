@@ -22,6 +22,7 @@ from quantwatch.act.litellm import LitellmDriver
 from quantwatch.act.package import Outside, package
 from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.template import nodes_of
+from quantwatch.act.traffic import Question, TrafficProbe, names_of
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
@@ -30,6 +31,7 @@ from quantwatch.config.haproxy import address_of
 from quantwatch.config.schema import Settings
 from quantwatch.config.secrets import SecretRef
 from quantwatch.config.server import TlsSettings
+from quantwatch.flows.pools import BASELINE
 from quantwatch.log import logger
 from quantwatch.net import MEBIBYTE, Endpoint, Limits, Link
 from quantwatch.wiring.tools import Tools, certificates
@@ -100,6 +102,20 @@ async def driver(
     folder: where the configuration file is. Raises InputError for what it cannot be made from.
     """
     return await MAKERS.get(settings.gateway.driver, _package)(Making(settings, stack, tools, isolated, folder))
+
+
+async def traffic_probe(settings: Settings, stack: contextlib.AsyncExitStack, tools: Tools) -> TrafficProbe | None:
+    """What asks through the gateway after an isolation; None where that is not wanted. Raises InputError."""
+    given = settings.gateway.traffic_probe
+    if given is None:
+        return None
+    key = given.api_key.resolve() if given.api_key is not None else None
+    there = Endpoint(name="gateway (traffic)", url=given.url, api_key=key, **certificates(given.tls))
+    reach = Limits(connect_seconds=given.timeout, total_seconds=given.timeout, response_bytes=MEBIBYTE, attempts=1)
+    link = await stack.enter_async_context(Link(there, reach, transport=tools.transport))
+    names = {one.name: names_of(one.name, one.gateway_name, one.url) for one in settings.targets}
+    names[BASELINE] = names_of(BASELINE, settings.baseline.gateway_name, settings.baseline.url)
+    return TrafficProbe(link, Question(given.model, given.node_header, given.path, given.requests), names)
 
 
 async def _dry_run(_: Making) -> Driver:
