@@ -257,11 +257,15 @@ backend llm
 
 
 @contextlib.contextmanager
-def haproxy(urls: Mapping[str, str], *, keeps_states: bool = False) -> Iterator[Haproxy]:
-    """A HAProxy before these servers. keeps_states: a new worker reads the file of states."""
+def haproxy(
+    urls: Mapping[str, str], *, keeps_states: bool = False, words: Mapping[str, str] | None = None
+) -> Iterator[Haproxy]:
+    """A HAProxy before these servers. keeps_states: a new worker reads the file of states. words: more for a server."""
     with tempfile.TemporaryDirectory(prefix="qw") as made:  # a socket's path must be short
         folder, port, runtime_port = Path(made), free_port(), free_port()
-        servers = "\n".join(f"  server {name} {urlsplit(url).netloc}" for name, url in urls.items())
+        more = words or {}
+        lines = [f"  server {name} {urlsplit(url).netloc} {more.get(name, '')}" for name, url in urls.items()]
+        servers = "\n".join(lines)
         states = "load-server-state-from-file global" if keeps_states else ""
         text = HAPROXY.format(
             folder=folder, port=port, runtime_port=runtime_port, states=states, servers=servers, header=SERVED_BY

@@ -91,6 +91,8 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     for pool in board["pools"]:
         kept = f"{pool['isolated']} of {pool['targets']} out of traffic, at most {pool['max_isolated']}"
         yield f"pool {pool['pool']}: mode {pool['mode']}, {kept}", ""
+        if pool.get("rungs"):
+            yield f"pool {pool['pool']}: traffic on rung {pool['rung'] or '-'} of {' -> '.join(pool['rungs'])}", ""
         if pool["storm"]:
             yield f"pool {pool['pool']}: storm; too many breach at once, so nothing acts there", "bold red"
     for one in board["pauses"]:

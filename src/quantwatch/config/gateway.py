@@ -34,6 +34,12 @@ NEEDED_AND_ALLOWED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 """The keys of each driver beside timeout and give_up_after: what it needs, and what else it takes."""
 
+BY_WEIGHT = ("haproxy",)
+"""Drivers that can shift traffic by weights."""
+
+NO_STANDBY = ("vllm_router", "sglang_router")
+"""Drivers of gateways that send to everyone who is in: no rung of a ladder could stand by there."""
+
 Command = list[str]
 
 

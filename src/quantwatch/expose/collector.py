@@ -134,6 +134,8 @@ def _pool(page: _Page, pool: PoolBoard) -> None:
     page.put(m.POOL_ALLOWED, pool.allowed, pool.name)
     page.put(m.STORM, pool.storm, pool.name)
     page.choose(m.MODE, pool.mode, pool.name)
+    for rung in pool.rungs:
+        page.put(m.POOL_RUNG, rung == pool.rung, pool.name, rung)
 
 
 def _pauses(page: _Page, board: Board) -> None:
@@ -161,6 +163,7 @@ def _target(page: _Page, target: TargetBoard) -> None:
     page.put(m.LEFT, target.left, name)
     page.put(m.ISOLATED_SINCE, state.since if state.routing is Routing.OUT else None, name)
     page.put(m.EJECTIONS, state.ejections, name)
+    page.put(m.WEIGHT, None if target.weight is None else target.weight / 100, name)
     page.put(m.QUEUE, target.queued, name)
     page.put(m.BUSY, target.running is not None, name)
     for one in target.sets:

@@ -65,7 +65,8 @@ def _lines(board: Board) -> Iterable[str]:
     for pool in board.pools:
         storm = _said("bad", ", storm: nothing acts") if pool.storm else ""
         away = f"{pool.isolated} of {pool.targets} isolated, {pool.allowed} allowed"
-        yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{storm}"
+        rung = f", traffic on rung {escape(pool.rung or 'none')}" if pool.rungs else ""
+        yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{rung}{storm}"
     for pause in board.pauses:
         until = time_json(pause.until) or "further notice"
         yield _said("warn", f"Paused ({pause.scope}) by {pause.author} until {until}: {pause.reason}")

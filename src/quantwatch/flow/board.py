@@ -35,7 +35,10 @@ class SetBoard:
 
 @dataclass(frozen=True, slots=True)
 class TargetBoard:
-    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation."""
+    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation.
+
+    weight: percent of its own weight that it had at the gateway at the last look, None where nobody weighs.
+    """
 
     state: TargetState
     quality: Quality
@@ -48,11 +51,16 @@ class TargetBoard:
     running: str | None = None
     queued: int = 0
     left: bool = False
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PoolBoard:
-    """One pool. allowed: how many of its targets may be isolated at once."""
+    """One pool. allowed: how many of its targets may be isolated at once.
+
+    rungs: of its ladder, the cheapest first; empty without. rung: the one that the traffic is on, None where nobody of
+    it is in.
+    """
 
     name: str
     mode: PoolMode
@@ -60,6 +68,8 @@ class PoolBoard:
     isolated: int
     allowed: int
     storm: bool = False
+    rungs: tuple[str, ...] = ()
+    rung: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,13 +86,19 @@ class TargetState:
     human_until: datetime | None = None
     vouched: datetime | None = None
 
+    @property
+    def away(self) -> bool:
+        """Whether it must not be counted on as a backend, or is not to be one."""
+        return self.routing in AWAY or self.human is Human.FORCED_OUT
+
 
 class Axis(StrEnum):
-    """Which axis a transition belongs to."""
+    """Which axis a transition belongs to. WEIGHT: the share of its own weight at the gateway, on a ladder."""
 
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
+    WEIGHT = "weight"
 
 
 @dataclass(frozen=True, slots=True)

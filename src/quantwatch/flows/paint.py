@@ -8,10 +8,12 @@ from quantwatch.flow.check import Check
 from quantwatch.flow.state import AWAY, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.pools import BASELINE
 from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
+from quantwatch.judge.ladder import in_charge, may_leave
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
 from quantwatch.judge.yardstick import soundness
 
@@ -69,6 +71,7 @@ def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetim
         handshake=memory.handshakes.get(target.name),
         running=worker.running if worker is not None else None,
         queued=worker.queued if worker is not None else 0,
+        weight=memory.weights.get(target.name),
     )
 
 
@@ -93,11 +96,14 @@ def _left(state: TargetState) -> TargetBoard:
 def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
     states = list(members(pool.name, watchlist, memory))
     storm = memory.storms.get(pool.name)
+    names, share = {one.target for one in states}, pool.rules.max_isolated
     return PoolBoard(
         name=pool.name,
         mode=pool.rules.mode,
         targets=len(states),
         isolated=sum(one.routing in AWAY for one in states),
-        allowed=allowed(len(states), pool.rules.max_isolated),
+        allowed=may_leave(pool.ladder, names, share) if pool.ladder else allowed(len(states), share),
         storm=storm is not None and (storm.raging or storm.until is not None),
+        rungs=tuple(one.name for one in pool.ladder),
+        rung=in_charge(pool.ladder, names - {one.target for one in states if one.away} | {BASELINE}),
     )

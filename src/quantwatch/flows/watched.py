@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quantwatch.flow.decision import Lane
-from quantwatch.flow.fleet import PoolRules
+from quantwatch.flow.fleet import PoolRules, Rung
 from quantwatch.flow.prompt import ProbeMode, PromptSet
 from quantwatch.judge.threshold import Limits, Part
 from quantwatch.judge.wish import WishRules
@@ -80,7 +80,9 @@ class Watched:
 class WatchedPool:
     """One pool. fallback: `baseline`, a target's name, or None. fallback_name: what the gateway calls it.
 
-    approval_seconds: how long a proposal waits for a person.
+    approval_seconds: how long a proposal waits for a person. ladder: its rungs, the cheapest first; empty without.
+    steps: percent of its own weight with which a target comes back on a ladder, one after another; empty for at once.
+    baseline_name: what the gateway calls the baseline.
     """
 
     name: str
@@ -90,6 +92,9 @@ class WatchedPool:
     fallback: str | None = None
     fallback_name: str | None = None
     approval_seconds: float = 14_400.0
+    ladder: tuple[Rung, ...] = ()
+    steps: tuple[int, ...] = ()
+    baseline_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

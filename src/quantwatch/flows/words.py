@@ -12,10 +12,12 @@ from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.case import pause_over
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.order import order_of
-from quantwatch.flows.scene import fallback_of, scene
+from quantwatch.flows.scene import scene
+from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool
 from quantwatch.judge.brake import NEEDS_FORCE, ordered
+from quantwatch.judge.ladder import aimed
 from quantwatch.log import logger
 
 log = logger()
@@ -59,8 +61,9 @@ async def hold(watch: Watch, word: Word) -> Heard:
 
 async def isolate(watch: Watch, word: Word) -> Heard:
     """Take a target out of traffic and keep it out. Raises InputError where that cannot be, StoreError."""
-    _, pool = configured(watch, word.target)
-    fallback = await fallback_of(pool, watch.watchlist, watch.memory, watch.clock.now())
+    asked, pool = configured(watch, word.target)
+    found = StandIns(watch.watchlist, watch.memory, watch.generation.driver.abilities)
+    fallback = await found.of(asked, pool, watch.clock.now())
     async with watch.one_at_a_time:
         target, still = configured(watch, word.target)
         if still != pool:
@@ -78,6 +81,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
         raise InputError(f"gateway.driver {driver.name} changes nothing, so nothing can be isolated through it")
     wanted = Wish(Action.ISOLATE, target.name, pool.name, f"{word.author}: {word.reason}")
     fleet = await scene(wanted, watch.watchlist, watch.memory, watch.keeper, now=now, fallback=fallback)
+    wanted = aimed(wanted, fleet)
     ruled, found = ordered(wanted, fleet, force=word.force)
     if ruled is not Ruling.ACT:
         raise InputError(_refusal(found))
