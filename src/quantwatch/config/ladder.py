@@ -66,6 +66,16 @@ def _shift(path: Path_, pool: PoolSettings, settings: Settings) -> Iterator[Faul
     if driver not in (*BY_WEIGHT, "dry_run"):
         known = " and ".join(BY_WEIGHT)
         yield (*path, "shift"), f"driver {driver} has no weights, so traffic comes back at once; {known} can weigh"
+    if (
+        driver in BY_WEIGHT
+        and pool.variants
+        and pool.variants[-1] == BASELINE
+        and settings.baseline.gateway_name is None
+    ):
+        yield (
+            ("baseline",),
+            f"the ladder of {path[1]} shifts weights, so the baseline needs a gateway_name: its server there",
+        )
     if pool.shift != sorted(set(pool.shift)):
         yield (*path, "shift"), "each share must be larger than the one before"
 

@@ -45,8 +45,9 @@ def on_ladder(wish: Wish, fleet: Fleet) -> Fleet:
         return replace(fleet, fallback=None)
     if fleet.fallback is not None:
         return fleet
-    said = f"{wish.target} is on the last rung, and the last one is never taken"
-    return replace(fleet, fallback=Fallback("of the next rung", healthy=False, why=said))
+    last = not above(wish.target, fleet.ladder)
+    said = f"{wish.target} is on the last rung, which is never taken" if last else "nobody of the rungs above is in"
+    return replace(fleet, fallback=Fallback(f"of {wish.target}", healthy=False, why=said))
 
 
 def aimed(wish: Wish, fleet: Fleet) -> Wish:
