@@ -172,7 +172,7 @@ class HaproxyDriver:
         except Unanswered as exc:
             raise Unanswered(str(exc), arrived=exc.arrived or half_done) from exc
         if said and half_done:
-            raise Unanswered(f"{_refusal(said, server)}; other servers of this node have {what} already")
+            raise Unanswered(f"{_refusal(said, server)}; other servers of this node are set to {what} already")
         if said:
             raise GatewayRefused(_refusal(said, server))
 

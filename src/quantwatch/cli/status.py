@@ -59,6 +59,8 @@ def _line(cells: tuple[str, ...], widths: list[int], style: str = "") -> Text:
 def _below(target: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     """What stands below a target's line, each with its style."""
     yield target["reason"], ""
+    if target["routing"] == Routing.IN and (target.get("weight") or 1) < 1:
+        yield f"{target['weight']:.0%} of its weight", "yellow"
     if target["routing"] != Routing.IN and target["decision"]:
         yield f"by decision {target['decision']}", "dim"
     if target["human"] != Human.NONE:

@@ -64,7 +64,7 @@ async def look(watch: Watch) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
             await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
-    for pool in watch.watchlist.pools.values():
+    for pool in watch.watchlist.pools:
         await watch.shift.tend(pool)
     for name, target in watch.watchlist.targets.items():
         if insists(watch.memory.target_state(name, target.pool)) is not None:

@@ -14,10 +14,11 @@ from quantwatch.errors import GatewayError, GatewayRefused, GatewayUnavailable, 
 from quantwatch.flow.decision import Action, Order, PoolMode, Wish
 from quantwatch.flow.state import AWAY, Axis, Routing, TargetState, Transition
 from quantwatch.flow.verdict import Quality
+from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.scene import breaching, scene
-from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.flows.watched import WatchedPool, Watchlist
 from quantwatch.judge.brake import objections
 from quantwatch.judge.ladder import WHOLE, shares
 from quantwatch.judge.standing import fresh
@@ -34,23 +35,31 @@ UNSETTLED = AWAY - {Routing.OUT}
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """Keeps the weights of ladders as they should be. watchlist, driver: of the configuration now."""
+    """Keeps the weights of ladders as they should be. generation: the configuration in force."""
 
     memory: Memory
     keeper: Keeper
     clock: Clock
-    watchlist: Callable[[], Watchlist]
-    driver: Callable[[], Driver]
     one_at_a_time: asyncio.Lock
+    generation: Callable[[], Generation]
 
-    async def tend(self, pool: WatchedPool) -> None:
+    def carrying(self, order: Order) -> Driver:
+        """The driver as it carries out an order."""
+        now = self.generation()
+        return shifting(now.driver, order, now.watchlist, self.memory)
+
+    async def follow(self, order: Order) -> None:
+        """Look at an order's pool once it has ended."""
+        await self.tend(order.pool)
+
+    async def tend(self, name: str) -> None:
         """Read the weights of a pool back, and set those that should be others. Raises nothing of the gateway's.
 
         Nothing is touched while the pool is only watched or paused, the store cannot be written, or an order is under
         way or in doubt.
         """
-        driver = self.driver()
-        if not pool.steps or pool.rules.mode not in ACTING or not isinstance(driver, Weighs):
+        driver, pool = self.generation().driver, self._watchlist.pools.get(name)
+        if pool is None or not pool.steps or pool.rules.mode not in ACTING or not isinstance(driver, Weighs):
             return
         with contextlib.suppress(TimeoutError):
             async with self.one_at_a_time, asyncio.timeout(SECONDS):  # so that no order begins meanwhile
@@ -70,7 +79,7 @@ class Shift:
             await self._set(pool, now, driver)
 
     async def _set(self, pool: WatchedPool, now: Mapping[str, int], driver: Weighs) -> None:
-        good = now.keys() - breaching(pool.name, self.watchlist(), self.memory, self.clock.now())
+        good = now.keys() - breaching(pool.name, self._watchlist, self.memory, self.clock.now())
         stepping = [name for name in now if now[name] < WHOLE and await self._may_step(name, pool)]
         wanted = shares(pool.ladder, now, sound=good, stepping=stepping, steps=pool.steps)
         for name, share in wanted.items():
@@ -86,7 +95,7 @@ class Shift:
 
     async def _may_step(self, name: str, pool: WatchedPool) -> bool:
         """Whether every task set was clean since the last step, and nothing objects to more traffic."""
-        target = self.watchlist().targets.get(name)
+        target = self._watchlist.targets.get(name)
         if target is None:
             return True
         at = self.clock.now()
@@ -98,7 +107,7 @@ class Shift:
                 return False
         wish = Wish(Action.RELEASE, name, pool.name, "clean")
         try:
-            fleet = await scene(wish, self.watchlist(), self.memory, self.keeper, now=at, fallback=None)
+            fleet = await scene(wish, self._watchlist, self.memory, self.keeper, now=at, fallback=None)
         except StoreError:
             return False
         return not objections(wish, fleet)
@@ -115,6 +124,10 @@ class Shift:
         except StoreError as exc:
             log.error("a step that was taken is not written down", target=name, reason=str(exc))
 
+    @property
+    def _watchlist(self) -> Watchlist:
+        return self.generation().watchlist
+
     def _hindered(self, pool: WatchedPool, states: Mapping[str, TargetState]) -> bool:
         now = self.clock.now()
         paused = any(one.covers("", pool.name, now=now) for one in self.memory.pausing(now))
@@ -127,9 +140,8 @@ class Shift:
         return self.memory.target_state(name, pool.name)
 
     def _node(self, name: str) -> str:
-        watchlist = self.watchlist()
-        known: Watched | None = watchlist.targets.get(name)
-        return known.gateway_name if known is not None else next(iter(watchlist.pools.values())).baseline_name
+        known = self._watchlist.targets.get(name)
+        return known.gateway_name if known is not None else next(iter(self._watchlist.pools.values())).baseline_name
 
 
 class Shifting:

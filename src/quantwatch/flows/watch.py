@@ -8,7 +8,6 @@ from random import Random
 from quantwatch.clock import Clock
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.board import Board, SelfBoard
-from quantwatch.flow.decision import Order
 from quantwatch.flow.run import Trigger
 from quantwatch.flows.case import unwanted
 from quantwatch.flows.decide import Decider
@@ -21,7 +20,7 @@ from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.self_check import self_check
-from quantwatch.flows.shift import Shift, shifting
+from quantwatch.flows.shift import Shift
 from quantwatch.flows.turn import Turns
 from quantwatch.flows.waiting import finished
 from quantwatch.flows.watched import Watchlist
@@ -57,36 +56,23 @@ class Watch:
 
     def __post_init__(self) -> None:
         self.memory.windows = self.generation.windows  # before an order of an earlier life is taken up
+        self.shift = Shift(self.memory, self.keeper, self.clock, self.one_at_a_time, lambda: self.generation)
         self.outbox = Outbox(
             self.memory,
             self.keeper,
             self.meters,
             self.clock,
             one_at_a_time=self.one_at_a_time,
-            driver=lambda order: shifting(self.generation.driver, order, self.watchlist, self.memory),
+            driver=self.shift.carrying,
             give_up_seconds=lambda: self.generation.give_up_seconds,
             wanted=lambda order: unwanted(order, self.memory, self.watchlist, self.clock.now()),
         )
-        self.shift = Shift(
-            self.memory,
-            self.keeper,
-            self.clock,
-            watchlist=lambda: self.watchlist,
-            driver=lambda: self.generation.driver,
-            one_at_a_time=self.one_at_a_time,
-        )
-        self.outbox.after = self._shift
+        self.outbox.after = self.shift.follow
         self.orders = Orders(self.memory, self.keeper, self.outbox, self.meters)
         self.proposals = Proposals(self.memory, self.keeper, self.meters, self.clock, lambda: self.watchlist)
         self.notices = Notices(self.memory, self.keeper, self.meters, self.clock, generation=lambda: self.generation)
         decider = Decider(
-            self.memory,
-            self.keeper,
-            self.orders,
-            self.proposals,
-            self.meters,
-            self.clock,
-            self.random,
+            *(self.memory, self.keeper, self.orders, self.proposals, self.meters, self.clock, self.random),
             watchlist=lambda: self.watchlist,
             driver=lambda: self.generation.driver,
             one_at_a_time=self.one_at_a_time,
@@ -178,11 +164,6 @@ class Watch:
         """End the connections."""
         await self.generation.close()
 
-    async def _shift(self, order: Order) -> None:
-        pool = self.watchlist.pools.get(order.pool)
-        if pool is not None:
-            await self.shift.tend(pool)
-
     def _turn(self, name: str) -> Callable[[str, Trigger], Awaitable[None]]:
         async def turn(task_set: str, trigger: Trigger) -> None:
             generation = self.generation
@@ -193,7 +174,7 @@ class Watch:
             try:
                 wanted, tools = target.sets[task_set], generation.turn
                 await self.turns.take(target, wanted, trigger=trigger, tools=tools)
-                await self.shift.tend(generation.watchlist.pools[target.pool])
+                await self.shift.tend(target.pool)
                 await self.notices.look()
             finally:
                 await generation.leave()

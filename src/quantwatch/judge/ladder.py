@@ -43,8 +43,10 @@ def on_ladder(wish: Wish, fleet: Fleet) -> Fleet:
         return fleet
     if _carried(wish.target, fleet) and not (over_cap(wish.target, fleet) and verified(fleet)):
         return replace(fleet, fallback=None)
-    if fleet.fallback is not None:
+    if fleet.fallback is not None and fleet.fallback.name in routable(fleet):
         return fleet
+    if fleet.fallback is not None:  # it was asked a moment ago, and has been ordered out since
+        return replace(fleet, fallback=replace(fleet.fallback, healthy=False, why="it is leaving itself"))
     last = not above(wish.target, fleet.ladder)
     said = f"{wish.target} is on the last rung, which is never taken" if last else "nobody of the rungs above is in"
     return replace(fleet, fallback=Fallback(f"of {wish.target}", healthy=False, why=said))
