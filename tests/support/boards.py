@@ -102,7 +102,9 @@ def rich_board() -> Board:
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
     wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
     baseline = replace(whole.baseline, references=(reference,), answers=True)
-    return replace(whole, baseline=baseline, proposals=(wish,))
+    pool = replace(whole.pools[0], rungs=("int8", "baseline"), rung="int8")
+    first = replace(whole.targets[0], weight=50)
+    return replace(whole, baseline=baseline, proposals=(wish,), pools=(pool,), targets=(first, *whole.targets[1:]))
 
 
 def starting(whole: Board) -> Board:
