@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantwatch.flow.decision import Brake, Ruling
+from quantwatch.flow.decision import Brake, Result, Ruling
 from quantwatch.flow.state import Axis, Pause, Routing
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
@@ -14,6 +14,7 @@ from quantwatch.flows.approve import approve
 from quantwatch.flows.matters import matters
 from quantwatch.flows.view import View
 from quantwatch.flows.words import isolate
+from support.gateway import Fault
 from support.runtime_socket import RuntimeSocket, runtime_socket
 from support.watching import EVERY, Bench, HandClock, restarted, settings, watching
 
@@ -138,6 +139,27 @@ async def test_the_last_rung_is_never_taken(tmp_path: Path) -> None:
 
         assert (bench.routing("a"), bench.routing("b")) == (Routing.OUT, Routing.IN)
         assert "b is on the last rung, which is never taken" in str(bench.decisions("b")[-1].objections)
+
+
+async def test_an_order_is_withdrawn_when_who_was_to_take_the_traffic_breaks_meanwhile(tmp_path: Path) -> None:
+    async with watching(tmp_path, ladder()) as bench:
+        await bench.rounds(1)
+        bench.gateway.always = Fault.BUSY
+        await broken(bench, "a")
+        assert bench.routing("a") is Routing.LEAVING
+        await broken(bench, "b")
+        await bench.advance(120)
+        (first, *_) = bench.decisions("a")
+        assert first.intent is not None
+        assert first.intent.outcome is not None
+        assert first.intent.outcome.result is Result.WITHDRAWN
+        assert "b, which was to take the traffic, is" in first.intent.outcome.detail
+
+        bench.gateway.always = None
+        await bench.rounds(1, "a")
+        await bench.advance(120)
+        assert bench.gateway.changes == [("http://b", True), ("http://a", True)]
+        assert bench.gateway.calls[-1].body["rung"] == "baseline"
 
 
 async def test_mode_approve_proposes_the_rung_and_an_answer_takes_it(tmp_path: Path) -> None:

@@ -135,6 +135,14 @@ def test_the_last_sound_rung_is_never_taken() -> None:
     assert any("c is on the last rung, which is never taken" in one.reason for one in objections(isolate("c"), seen))
 
 
+def test_who_was_asked_to_stand_in_and_has_been_ordered_out_since_does_not() -> None:
+    alone = (Rung("int4", ("a",)), Rung("int8", ("c",)), LAST)
+    seen = on_ladder(isolate(), fleet("c", ladder=alone))
+
+    assert seen.fallback == replace(INT8_STANDS_IN, healthy=False, why="it is leaving itself")
+    assert Brake.FALLBACK in brakes(fleet("c", ladder=alone))
+
+
 def test_a_target_that_is_on_no_rung_is_said_to_come_from_nowhere() -> None:
     stray = TargetState("stray", "chat")
     seen = fleet()

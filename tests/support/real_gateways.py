@@ -250,7 +250,7 @@ frontend in
   bind 127.0.0.1:{port}
   default_backend llm
 backend llm
-  balance roundrobin
+  balance {balance}
   http-response set-header {header} %s
 {servers}
 """
@@ -258,7 +258,11 @@ backend llm
 
 @contextlib.contextmanager
 def haproxy(
-    urls: Mapping[str, str], *, keeps_states: bool = False, words: Mapping[str, str] | None = None
+    urls: Mapping[str, str],
+    *,
+    keeps_states: bool = False,
+    words: Mapping[str, str] | None = None,
+    balance: str = "roundrobin",
 ) -> Iterator[Haproxy]:
     """A HAProxy before these servers. keeps_states: a new worker reads the file of states. words: more for a server."""
     with tempfile.TemporaryDirectory(prefix="qw") as made:  # a socket's path must be short
@@ -268,7 +272,13 @@ def haproxy(
         servers = "\n".join(lines)
         states = "load-server-state-from-file global" if keeps_states else ""
         text = HAPROXY.format(
-            folder=folder, port=port, runtime_port=runtime_port, states=states, servers=servers, header=SERVED_BY
+            folder=folder,
+            port=port,
+            runtime_port=runtime_port,
+            states=states,
+            servers=servers,
+            header=SERVED_BY,
+            balance=balance,
         )
         (folder / "haproxy.cfg").write_text(text)
         with running(["haproxy", "-W", "-f", str(folder / "haproxy.cfg")], folder) as process:
