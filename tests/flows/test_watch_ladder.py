@@ -262,6 +262,10 @@ async def test_a_restart_in_the_middle_of_a_shift_goes_on_from_what_the_gateway_
             steps = [one for one in bench.timeline("a") if one.axis is Axis.ROUTING and one.old == one.new]
             assert [one.reason.partition(" of")[0] for one in steps] == ["from 10 % to 50 %", "from 50 % to 100 %"]
 
+            await bench.reload(weighed(socket, mode="observe"))
+            await bench.rounds(1)
+            assert bench.target("a").weight is None, "nobody looks any more"
+
 
 async def test_no_step_while_something_objects_and_none_on_a_doubt(tmp_path: Path) -> None:
     async with runtime_socket(tmp_path, a=0, b=0, fp16=0) as socket, watching(tmp_path, weighed(socket)) as bench:

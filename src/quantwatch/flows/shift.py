@@ -60,6 +60,7 @@ class Shift:
         """
         driver, pool = self.generation().driver, self._watchlist.pools.get(name)
         if pool is None or not pool.steps or pool.rules.mode not in ACTING or not isinstance(driver, Weighs):
+            self.memory.weights = {one: share for one, share in self.memory.weights.items() if self._pool(one) != name}
             return
         with contextlib.suppress(TimeoutError):
             async with self.one_at_a_time, asyncio.timeout(SECONDS):  # so that no order begins meanwhile
@@ -123,6 +124,10 @@ class Shift:
             await self.keeper.write(lambda store: store.save_target(state, [change]))
         except StoreError as exc:
             log.error("a step that was taken is not written down", target=name, reason=str(exc))
+
+    def _pool(self, name: str) -> str | None:
+        known = self._watchlist.targets.get(name)
+        return known.pool if known is not None else None
 
     @property
     def _watchlist(self) -> Watchlist:
