@@ -6,11 +6,12 @@ What the real program does stands in tests/gateways.
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quantwatch.act.contract import Seen, Unanswered
-from quantwatch.act.haproxy import LONGEST_REPLY, HaproxyDriver, Runtime, serving, states
+from quantwatch.act.haproxy import LONGEST_REPLY, HaproxyDriver, Runtime, Server, serving, states
 from quantwatch.config.gateway import Leave
 from quantwatch.errors import GatewayRefused
 from quantwatch.flow.decision import Action
@@ -169,7 +170,48 @@ async def test_whatever_is_no_plain_state_is_unknown(haproxy: RuntimeSocket, rep
 
 
 def test_columns_are_found_by_their_names() -> None:
-    assert states("1\n# srv_name new srv_admin_state be_name\na 7 9 llm\n") == {"llm/a": 9}
+    head = "# srv_name new srv_admin_state be_name srv_iweight srv_uweight"
+    assert states(f"1\n{head}\na 7 9 llm 100 10\n") == {"llm/a": Server(9, 10, 100)}
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "weight", "told"),
+    [(100, 10, 10, 10), (100, 100, 100, 100), (100, 0, 1, 0), (256, 10, 25, 10), (20, 10, 2, 14), (256, 50, 128, 50)],
+)
+async def test_a_share_of_the_weight_is_set_and_read_back(
+    haproxy: RuntimeSocket, configured: int, asked: int, weight: int, told: int
+) -> None:
+    haproxy.configured = configured
+    driver = driver_of(haproxy)
+    assert await driver.weight("a") == 100
+
+    await driver.weigh("a", asked)
+
+    assert haproxy.weights == {"llm/a": weight}
+    assert await driver.weight("a") == told
+    assert await driver.weight("a,b") == told  # of several servers the least
+    assert await driver.weight("c") is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"configured": 1}, "too coarse for shares; write `weight 100`"),
+        ({"configured": 15}, "too coarse"),
+        ({"backups": {"a"}}, "backup server, which gets everything or nothing"),
+        ({"static": True}, "Shares need `balance roundrobin`"),
+    ],
+)
+async def test_a_server_that_cannot_have_a_share_is_refused(
+    haproxy: RuntimeSocket, given: dict[str, Any], said: str
+) -> None:
+    for name, value in given.items():
+        setattr(haproxy, name, value)
+
+    with pytest.raises(GatewayRefused, match=said):
+        await driver_of(haproxy).weigh("a", 10)
+
+    assert haproxy.weights == {}
 
 
 SEEN = [

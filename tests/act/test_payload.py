@@ -34,7 +34,7 @@ SCHEMA = closed(
         "schema": {"const": 1},
         "action": {"enum": ["isolate", "release"]},
         **dict.fromkeys(("node_endpoint", "reason", "decision_id", "pool", "target", "verdict"), TEXT),
-        **dict.fromkeys(("fallback_target", "task_set", "run_id"), PERHAPS),
+        **dict.fromkeys(("fallback_target", "rung", "task_set", "run_id"), PERHAPS),
         "evidence": {"type": "array", "items": EVIDENCE},
     }
 )
@@ -83,5 +83,5 @@ def test_every_field_of_an_order_but_its_driver_and_whose_word_it_is_is_in_the_b
     """Who adds a field decides whether a gateway may read it."""
     assert {one.name for one in fields(Order)} == {
         *("decision", "action", "target", "pool", "node", "driver", "reason", "verdict"),
-        *("fallback", "task_set", "run", "evidence", "origin"),
+        *("fallback", "rung", "task_set", "run", "evidence", "origin"),
     }

@@ -341,6 +341,14 @@ def test_a_target_is_a_line_with_its_reason_below() -> None:
     assert lines[5].strip() == "by decision d-1"
 
 
+def test_a_ladder_shows_its_rung_and_who_has_not_all_of_its_weight() -> None:
+    text = " ".join(shown(rich_board()).split())
+
+    assert "pool chat: traffic on rung int8 of int8 -> baseline" in text
+    assert "50% of its weight" in text
+    assert "rung" not in shown(board())
+
+
 def test_a_bad_set_tells_how_old_its_last_run_is_and_a_good_one_tells_nothing() -> None:
     sick = measured(task_set="code", quality=Quality.DEGRADED, breaches=3)
     old = measured(task_set="chat", fresh=False)

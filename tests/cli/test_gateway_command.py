@@ -1,5 +1,6 @@
 """`quantwatch gateway show`, `gateway test` and `drill`: against a webhook's receiver, and against real routers."""
 
+import asyncio
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from quantwatch.record.store import Store
 from support.daemons import PATIENCE, Site, site, started
 from support.gateway import Fault, Gateway, GatewayServer, served_gateway
 from support.routers import DRIVERS, bench, program
+from support.runtime_socket import runtime_socket
 from support.served import served
 from support.tiny_node import TinyNode
 
@@ -275,6 +277,22 @@ def test_show_tells_how_each_target_stands(where: Site, gateway: Gateway, capsys
     assert gateway.calls == []
 
 
+async def test_show_tells_weights_where_there_are_some(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with runtime_socket(tmp_path, a=0, b=0) as played:
+        played.weights["llm/a"] = 10
+        hook = {"driver": "haproxy", "socket": str(played.path), "backend": "llm"}
+        where = site(tmp_path, "http://127.0.0.1:9", URLS)
+        where.content["gateway"] = hook
+        for target in where.content["targets"]:
+            target["gateway_name"] = target["name"]
+        out = await asyncio.to_thread(said, capsys, where.write(), "gateway show", "--json", tmp_path / "out.json")
+
+    told = json.loads((tmp_path / "out.json").read_text())
+    assert "10 %" in out
+    assert "shifts traffic by weights" in out
+    assert [one["weight_percent"] for one in told["targets"]] == [10, 100]
+
+
 def test_show_says_when_nothing_can_be_told(
     where: Site, server: GatewayServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,7 +301,7 @@ def test_show_says_when_nothing_can_be_told(
     told = json.loads((tmp_path / "out.json").read_text())
 
     assert [one["stands"] for one in told["targets"]] == ["unknown", "unknown"]
-    assert told["abilities"] == {"reads_back": True, "proven": False, "acts": True}
+    assert told["abilities"] == {"reads_back": True, "proven": False, "acts": True, "steers": True, "weighs": False}
 
 
 @pytest.mark.parametrize("driver", ["dry_run", "verdict"])

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,7 +22,8 @@ from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.net import Endpoint
 from quantwatch.wiring import prober
 from quantwatch.wiring.tools import Tools
-from support.builders import FakeClock
+from support.builders import FakeClock, answering
+from support.builders import prober as builders_prober
 from support.calibrating import TEXTS, CachingNode, healthy, unstable
 from support.tiny_node import Network, TinyNode
 
@@ -105,6 +107,18 @@ async def test_a_healthy_node_gets_limits_for_every_metric(tmp_path: Path) -> No
         assert len(proposal.level.cycles) == 4
         assert len({cycle.value for cycle in proposal.level.cycles}) > 1  # each cycle has a draw of its own
         assert set(proposal.level.noise) == set(Noise)
+
+
+def test_a_target_is_measured_only_on_the_sets_that_judge_its_pool(tmp_path: Path) -> None:
+    other = builders_prober(answering())
+    first = replace(watched("a", other), sets={})
+    means = Means(other, tmp_path, Random(1), 1.0)
+
+    calibration = Calibration(Wanted([first, watched("b", other)], ["letters", "nobody's"], 2), means)
+
+    assert {name: [one.target.name for one in found] for name, found in calibration.gathered.items()} == {
+        "letters": ["b"]
+    }
 
 
 async def test_servers_that_repeat_themselves_to_the_bit_have_no_noise(tmp_path: Path) -> None:

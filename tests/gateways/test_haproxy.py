@@ -67,6 +67,36 @@ async def test_the_runtime_socket_may_be_a_port(real: Haproxy) -> None:
     assert await driver_of(real.socket).observe(ISOLATE) is Seen.ISOLATED
 
 
+async def test_a_weight_is_a_share_of_the_configured_one_and_is_read_back() -> None:
+    words = {"a": "weight 100", "b": "weight 100", "c": "weight 100 backup"}
+    with small_servers("a", "b", "c") as urls, haproxy(urls, options=words) as real, traffic(real.port) as met:
+        driver = driver_of(real.socket)
+        told = [await driver.weight("a")]
+        for share in (10, 50, 0):
+            await driver.weigh("a", share)
+            told.append(await driver.weight("a"))
+        few = await asyncio.to_thread(met.next, 400)
+        await driver.call(order(node="b"))
+        await asyncio.to_thread(met.only, "a")
+        with pytest.raises(GatewayRefused, match="c is a backup server"):
+            await driver.weigh("c", 10)
+
+    assert told == [100, 10, 50, 0]
+    assert few["a"] < 40
+    assert met.failures == []
+
+
+async def test_a_weight_too_small_or_a_balance_without_shares_is_refused(real: Haproxy) -> None:
+    driver = driver_of(real.socket)
+    with pytest.raises(GatewayRefused, match="a has weight 1, too coarse for shares"):
+        await driver.weigh("a", 50)
+
+    with small_servers("a") as urls, haproxy(urls, options={"a": "weight 100"}, balance="static-rr") as other:
+        with pytest.raises(GatewayRefused, match="Shares need `balance roundrobin`"):
+            await driver_of(other.socket).weigh("a", 10)
+        assert await driver_of(other.socket).weight("a") == 100
+
+
 REFUSED = [("c", "No such server"), ("chat/a", "No such backend"), ("llm/a,llm/c", "No such server")]
 
 

@@ -103,8 +103,10 @@ def rich_board() -> Board:
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
     wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
     baseline = replace(whole.baseline, references=(reference,), answers=True)
-    pools = tuple(replace(one, missing=("node-a",)) for one in whole.pools)
-    return replace(whole, baseline=baseline, proposals=(wish,), pools=pools)
+    pool = replace(whole.pools[0], missing=("node-a",), rungs=("int8", "baseline"), rung="int8")
+    first = replace(whole.targets[0], weight=50)
+    targets = (first, *whole.targets[1:])
+    return replace(whole, baseline=baseline, proposals=(wish,), pools=(pool,), targets=targets)
 
 
 def starting(whole: Board) -> Board:

@@ -253,7 +253,7 @@ frontend in
   bind 127.0.0.1:{port}
   default_backend llm
 backend llm
-  balance roundrobin
+  balance {balance}
   {named}
 {servers}
 backend unused
@@ -268,6 +268,7 @@ def haproxy(
     keeps_states: bool = False,
     options: Mapping[str, str] | None = None,
     names_servers: bool = True,
+    balance: str = "roundrobin",
 ) -> Iterator[Haproxy]:
     """A HAProxy before these servers. keeps_states: a new worker reads the file of states.
 
@@ -281,7 +282,13 @@ def haproxy(
         states = "load-server-state-from-file global" if keeps_states else ""
         named = f"http-response set-header {SERVED_BY} %s" if names_servers else ""
         text = HAPROXY.format(
-            folder=folder, port=port, runtime_port=runtime_port, states=states, servers=servers, named=named
+            folder=folder,
+            port=port,
+            runtime_port=runtime_port,
+            states=states,
+            servers=servers,
+            named=named,
+            balance=balance,
         )
         (folder / "haproxy.cfg").write_text(text)
         with running(["haproxy", "-W", "-f", str(folder / "haproxy.cfg")], folder) as process:

@@ -19,7 +19,8 @@ BITS = {"ready": 0, "maint": 1, "drain": 8}
 class RuntimeSocket:
     """Servers by `BACKEND/SERVER` with their admin state, and the commands that came.
 
-    replies: for the next commands, one each, None for a good one. hangs: takes commands and says nothing.
+    replies: for the next commands, one each, None for a good one. hangs: takes commands and says nothing. weights: of
+    servers that were given one; configured: of all of them in haproxy.cfg. static: `balance` knows no shares.
     """
 
     path: Path
@@ -27,6 +28,10 @@ class RuntimeSocket:
     replies: list[bytes | None] = field(default_factory=list)
     hangs: bool = False
     commands: list[str] = field(default_factory=list)
+    weights: dict[str, int] = field(default_factory=dict)
+    configured: int = 100
+    backups: set[str] = field(default_factory=set)
+    static: bool = False
 
     @property
     def changes(self) -> list[str]:
@@ -51,21 +56,39 @@ class RuntimeSocket:
             case ["set", "server", server, "state", ("ready" | "maint" | "drain") as state]:
                 if server.partition("/")[0] not in self._backends:
                     return "No such backend.\n"
-                if server not in self.states:
-                    return "No such server.\n"
-                self.states[server] = BITS[state]
-                return ""
+                if server in self.states:
+                    self.states[server] = BITS[state]
+                return "" if server in self.states else "No such server.\n"
+            case ["set", "server", server, "weight", share]:
+                return self._weighed(server, share)
+            case ["show", "stat", backend, "4", "-1"]:
+                own = [one.partition("/") for one in self.states if one.startswith(f"{backend}/")]
+                lines = [f"{backend},{name},1,{int(name in self.backups)}," for _, _, name in own]
+                return "\n".join(["# pxname,svname,act,bck,", *lines, ""])
             case ["show", "servers", "state", backend]:
                 return self._shown(backend) if backend in self._backends else "Can't find backend.\n"
         return "Unknown command. Please enter one of the following commands only:\n  help\n"
+
+    def _weighed(self, server: str, share: str) -> str:
+        if server not in self.states:
+            return "No such server.\n"
+        part = share.endswith("%")
+        weight = self.configured * int(share[:-1]) // 100 if part else int(share)
+        if self.static and weight not in (0, self.configured):
+            return "Backend is using a static LB algorithm and only accepts weights '0%' and '100%'.\n"
+        self.weights[server] = weight
+        return ""
 
     @property
     def _backends(self) -> set[str]:
         return {one.partition("/")[0] for one in self.states}
 
     def _shown(self, backend: str) -> str:
+        def weights(one: str) -> str:
+            return f"{self.weights.get(one, self.configured)} {self.configured} 0 1 0 2 0 0 0 0 -"
+
         lines = [
-            f"3 {backend} {i} {one.partition('/')[2]} 127.0.0.1 2 {bits} 1 1 0 1 0 2 0 0 0 0 - 18081 - 0 0 - - 0"
+            f"3 {backend} {i} {one.partition('/')[2]} 127.0.0.1 2 {bits} {weights(one)} 18081 - 0 0 - - 0"
             for i, (one, bits) in enumerate(self.states.items(), 1)
             if one.startswith(f"{backend}/")
         ]

@@ -14,13 +14,17 @@ class Abilities:
     """What a driver can do.
 
     reads_back: observe() can tell. proven: tested against the real program, not only against a stand-in. calls: an
-    order goes over the network. acts: an order can change anything at all; where not, it is only described.
+    order goes over the network. acts: an order can change anything at all; where not, it is only described. steers: the
+    order's fallback gets the traffic, whoever else is in; where not, the gateway has an order of its own. weighs: it
+    is a Weighs.
     """
 
     reads_back: bool
     proven: bool
     calls: bool
     acts: bool = True
+    steers: bool = False
+    weighs: bool = False
 
 
 class Seen(StrEnum):
@@ -95,6 +99,23 @@ class ByHand(Protocol):
 
     async def by_hand(self, order: Order) -> str:
         """That line; a secret stands in it as `...`."""
+        ...
+
+
+@runtime_checkable
+class Weighs(Protocol):
+    """A driver whose gateway can give a node a share of its own weight."""
+
+    async def weigh(self, node: str, percent: int) -> str:
+        """Give a node this share of its configured weight and return a sentence; the same call may be sent again.
+
+        0 is the least at which the node still takes over where nobody else is left. Raises GatewayUnavailable, or
+        GatewayRefused when a person has to look.
+        """
+        ...
+
+    async def weight(self, node: str) -> int | None:
+        """The share that a node has now, 0 to 100; None on any trouble. Never raises."""
         ...
 
 

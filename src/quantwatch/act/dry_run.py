@@ -12,7 +12,7 @@ class DryRun:
     """No gateway. An order that reaches it all the same is refused, so that it never counts as carried out."""
 
     name = "dry_run"
-    abilities = Abilities(reads_back=False, proven=True, calls=False, acts=False)
+    abilities = Abilities(reads_back=False, proven=True, calls=False, acts=False, steers=True)
 
     def describe(self, order: Order) -> str:
         """What a gateway would be asked to do: a sentence and the body of the call."""

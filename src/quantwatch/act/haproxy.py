@@ -1,10 +1,12 @@
-"""HAProxy by its runtime socket: `set server` takes a server out and back, `show servers state` tells how it stands.
+"""HAProxy by its runtime socket: `set server` takes a server out and back and gives it a weight, `show` reads back.
 
 One command is one connection, as the socket has it without a prompt. Nothing here outlives a reload of HAProxy; the
 looks between the runs find that.
 """
 
 import asyncio
+import csv
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,9 +26,13 @@ LEFT = {Leave.DRAIN: MAINT | DRAIN, Leave.MAINT: MAINT}
 """Which of them take a server out: in drain, sticky clients still reach it."""
 
 STATE_FORMAT = "1"
-COLUMNS = ("be_name", "srv_name", "srv_admin_state")
+NUMBERS = ("srv_admin_state", "srv_uweight", "srv_iweight")
+COLUMNS = ("be_name", "srv_name", *NUMBERS)
 UP_COLUMN, UP = "srv_op_state", ("1", "2")
 """Starting and running; 0 is stopped, 3 is stopping (HAProxy's management guide, `show servers state`)."""
+
+LEAST = 1
+"""The least weight of a server that still takes over where nobody else is left; 0 would take nothing at all."""
 
 NO_BACKEND = ("No such backend", "Can't find backend")
 
@@ -35,6 +41,7 @@ ADVICE = {
     "No such backend": "Look at gateway.backend and the target's gateway_name",
     "Can't find backend": "Look at gateway.backend and the target's gateway_name",
     "Permission denied": "Give the line `stats socket` of HAProxy `level admin`",
+    "Backend is using a static": "Shares need `balance roundrobin` or `balance leastconn` in that backend",
     "Unknown command": "gateway.socket is no runtime socket of a worker; a master's is another one",
 }
 
@@ -93,7 +100,7 @@ class HaproxyDriver:
     """One HAProxy. backend: of servers that name none. leave: the state that takes a server out."""
 
     name = "haproxy"
-    abilities = Abilities(reads_back=True, proven=True, calls=True)
+    abilities = Abilities(reads_back=True, proven=True, calls=True, weighs=True)
 
     def __init__(self, runtime: Runtime, *, backend: str | None = None, leave: Leave = Leave.DRAIN) -> None:
         self._runtime = runtime
@@ -102,7 +109,7 @@ class HaproxyDriver:
 
     async def call(self, order: Order) -> str:
         """Set every server of the node. Raises Unanswered or GatewayRefused, the latter before anything is changed."""
-        servers = self._servers(order)
+        servers = self._servers(order.node)
         state = self._leave.value if order.action is Action.ISOLATE else "ready"
         if len(servers) > 1:
             await self._know(servers)
@@ -113,7 +120,7 @@ class HaproxyDriver:
     async def observe(self, order: Order) -> Seen:
         """As wished where every server of the node is; what is half done is the opposite. UNKNOWN on any trouble."""
         try:
-            bits = await self._states(self._servers(order))
+            bits = [one.admin for one in await self._states(self._servers(order.node))]
         except (GatewayRefused, Unanswered):
             return Seen.UNKNOWN
         if order.action is Action.ISOLATE:
@@ -139,9 +146,37 @@ class HaproxyDriver:
         except ValueError:
             return ()
 
-    def _servers(self, order: Order) -> tuple[str, ...]:
+    async def weigh(self, node: str, percent: int) -> str:
+        """Give every server of a node this share of the weight in haproxy.cfg; 0 is weight 1.
+
+        Raises Unanswered, or GatewayRefused for a weight too small to be shared and for a `backup` server, which gets
+        either everything or nothing.
+        """
+        servers = self._servers(node)
+        for server, now in zip(servers, await self._states(servers), strict=True):
+            await self._may_share(server, now, percent)
+            await self._tell(server, f"weight {LEAST if percent == 0 else f'{percent}%'}", half_done=False)
+        return f"haproxy gave {' and '.join(servers)} {percent} % of the weight"
+
+    async def weight(self, node: str) -> int | None:
+        """The smallest share among the servers of a node, 0 for weight 1; None on any trouble."""
         try:
-            return servers_of(order.node, self._backend)
+            return min(one.percent for one in await self._states(self._servers(node)))
+        except (GatewayRefused, Unanswered):
+            return None
+
+    async def _may_share(self, server: str, now: "Server", percent: int) -> None:
+        if now.share(percent or 2) <= LEAST:
+            said = f"{server} has weight {now.configured}, too coarse for shares; write `weight 100` in haproxy.cfg"
+            raise GatewayRefused(f"haproxy: {said}")
+        backend, _, name = server.partition("/")
+        if name in backups(await self._runtime.ask(f"show stat {backend} 4 -1")):
+            said = f"{server} is a backup server, which gets everything or nothing"
+            raise GatewayRefused(f"haproxy: {said}; take `backup` out, or leave pools.NAME.shift out")
+
+    def _servers(self, node: str) -> tuple[str, ...]:
+        try:
+            return servers_of(node, self._backend)
         except ValueError as exc:
             raise GatewayRefused(f"{exc}. Look at the target's gateway_name") from None
 
@@ -154,18 +189,21 @@ class HaproxyDriver:
 
     async def _set(self, server: str, state: str, *, half_done: bool) -> None:
         """Set one server. half_done: others of the node are set already, so no refusal can say that nothing changed."""
+        await self._tell(server, f"state {state}", half_done=half_done)
+
+    async def _tell(self, server: str, what: str, *, half_done: bool) -> None:
         try:
-            said = await self._runtime.ask(f"set server {server} state {state}")
+            said = await self._runtime.ask(f"set server {server} {what}")
         except Unanswered as exc:
             raise Unanswered(str(exc), arrived=exc.arrived or half_done) from exc
         if said and half_done:
-            raise Unanswered(f"{_refusal(said, server)}; other servers of this node are set to {state} already")
+            raise Unanswered(f"{_refusal(said, server)}; other servers of this node are set to {what} already")
         if said:
             raise GatewayRefused(_refusal(said, server))
 
-    async def _states(self, servers: tuple[str, ...]) -> list[int]:
-        """The admin state of each. Raises Unanswered or GatewayRefused."""
-        found: dict[str, int] = {}
+    async def _states(self, servers: tuple[str, ...]) -> list["Server"]:
+        """How each stands. Raises Unanswered or GatewayRefused."""
+        found: dict[str, Server] = {}
         for backend in dict.fromkeys(one.partition("/")[0] for one in servers):
             said = await self._runtime.ask(f"show servers state {backend}")
             if not said.startswith(f"{STATE_FORMAT}\n"):
@@ -177,9 +215,29 @@ class HaproxyDriver:
         return [found[one] for one in servers]
 
 
-def states(reply: str) -> dict[str, int]:
-    """The admin state of every `BACKEND/SERVER` in a reply of `show servers state`; lines that are odd are left out."""
-    return {name: int(row["srv_admin_state"]) for name, row in _rows(reply)}
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How a server stands. admin: bits of srv_admin_state. weight: as it is now. configured: as in haproxy.cfg."""
+
+    admin: int
+    weight: int
+    configured: int
+
+    def share(self, percent: int) -> int:
+        """The weight that HAProxy makes of a share: rounded down."""
+        return self.configured * percent // 100
+
+    @property
+    def percent(self) -> int:
+        """The largest share that makes the weight of now, 0 for the least; 100 where nothing was ever set."""
+        if self.weight >= self.configured:
+            return 100
+        return 0 if self.weight <= LEAST else (100 * (self.weight + 1) - 1) // self.configured
+
+
+def states(reply: str) -> dict[str, Server]:
+    """Every `BACKEND/SERVER` in a reply of `show servers state`; lines that are odd are left out."""
+    return {name: Server(*(int(row[one]) for one in NUMBERS)) for name, row in _rows(reply)}
 
 
 def serving(reply: str) -> set[str]:
@@ -197,9 +255,18 @@ def _rows(reply: str) -> Iterator[tuple[str, dict[str, str]]]:
     for values in (line.split() for line in lines):
         # a row that does not fit the head would be read in the wrong column
         row = dict(zip(columns, values, strict=False)) if len(values) == len(columns) else {}
-        state = row.get("srv_admin_state", "")
-        if state.isascii() and state.isdecimal():
+        if row and all(_number(row[one]) for one in NUMBERS):
             yield f"{row['be_name']}/{row['srv_name']}", row
+
+
+def backups(reply: str) -> set[str]:
+    """The names of `backup` servers in a reply of `show stat`, which is CSV with a head."""
+    rows = csv.DictReader(io.StringIO(reply.removeprefix("# ")))
+    return {row["svname"] for row in rows if row.get("bck") == "1"}
+
+
+def _number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _refusal(said: str, name: str) -> str:

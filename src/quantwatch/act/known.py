@@ -47,4 +47,5 @@ def said(abilities: Abilities) -> str:
         return "changes nothing"
     reads = "reads back" if abilities.reads_back else "cannot read back, so nothing is ever verified"
     proven = "proven against the real program" if abilities.proven else "not proven: rehearse it before you rely on it"
-    return f"{reads}; {proven}"
+    shifts = "; shifts traffic by weights" if abilities.weighs else ""
+    return f"{reads}{shifts}; {proven}"

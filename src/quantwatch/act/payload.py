@@ -16,6 +16,7 @@ def payload(order: Order) -> dict[str, Any]:
         "node_endpoint": order.node,
         "reason": order.reason,
         "fallback_target": order.fallback,
+        "rung": order.rung,
         "decision_id": order.decision,
         "pool": order.pool,
         "target": order.target,

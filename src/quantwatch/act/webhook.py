@@ -28,7 +28,7 @@ ADVICE = {
 
 def able(*, reads_back: bool) -> Abilities:
     """What a webhook can do; it was only tested against stand-ins, since every receiver is another program."""
-    return Abilities(reads_back=reads_back, proven=False, calls=True)
+    return Abilities(reads_back=reads_back, proven=False, calls=True, steers=True)
 
 
 class WebhookDriver:

@@ -116,7 +116,7 @@ def _tools() -> "Tools":
 
 def _parts(settings: "Settings") -> "list[Part]":
     """Every target with those of its pool who could take its traffic, by their names at the gateway."""
-    from quantwatch.flows.pools import pools_of
+    from quantwatch.flows.pools import BASELINE, pools_of
     from quantwatch.flows.rehearse import Part
 
     pools = pools_of(settings)
@@ -124,7 +124,9 @@ def _parts(settings: "Settings") -> "list[Part]":
     parts = []
     for one in settings.targets:
         peers = [names[other.name] for other in settings.targets if other.pool == one.pool and other is not one]
-        fallback = pools[one.pool].fallback_name
+        pool = pools[one.pool]
+        ends = bool(pool.ladder) and pool.ladder[-1].name == BASELINE
+        fallback = pool.baseline_name if ends else pool.fallback_name
         others = dict.fromkeys([*peers, *([fallback] if fallback is not None else [])])
         parts.append(Part(one.name, one.pool, names[one.name], tuple(others)))
     return parts

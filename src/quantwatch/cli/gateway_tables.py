@@ -26,10 +26,17 @@ def standings_json(found: "Standings", driver: str) -> dict[str, Any]:
     return {
         "schema": 1,
         "driver": driver,
-        "abilities": {"reads_back": can.reads_back, "proven": can.proven, "acts": can.acts},
+        "abilities": {
+            "reads_back": can.reads_back,
+            "proven": can.proven,
+            "acts": can.acts,
+            "steers": can.steers,
+            "weighs": can.weighs,
+        },
         "trouble": found.trouble,
         "targets": [
             {"target": part.target, "pool": part.pool, "gateway_name": part.node, "stands": seen.value}
+            | ({"weight_percent": found.weights[part.node]} if found.weights else {})
             for part, seen in found.stands
         ],
         "others": list(found.others),
@@ -39,9 +46,12 @@ def standings_json(found: "Standings", driver: str) -> dict[str, Any]:
 
 def show_standings(found: "Standings", driver: str, out: Console) -> None:
     """Print how targets stand."""
-    table = Table("target", "pool", "name at the gateway", "stands")
+    weighs = ("weight",) if found.weights else ()
+    table = Table("target", "pool", "name at the gateway", "stands", *weighs)
     for part, seen in found.stands:
-        table.add_row(Text(part.target), Text(part.pool), Text(part.node), Text(seen.value, STYLES[seen]))
+        share = found.weights.get(part.node)
+        more = [Text("-" if share is None else f"{share} %")] if weighs else []
+        table.add_row(Text(part.target), Text(part.pool), Text(part.node), Text(seen.value, STYLES[seen]), *more)
     out.print(table)
     if found.others:
         out.print(f"also listed there: {', '.join(found.others)}", markup=False, soft_wrap=True)

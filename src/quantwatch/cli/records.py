@@ -162,7 +162,8 @@ def _decision_lines(one: StoredDecision) -> Iterator[str]:
         yield "nothing was sent"
         return
     order, outcome = one.intent.order, one.intent.outcome
-    yield f"order: {order.action} {order.node} through {order.driver}, fallback {order.fallback or '-'}"
+    rung = "" if order.rung is None else f", traffic on rung {order.rung}"
+    yield f"order: {order.action} {order.node} through {order.driver}, fallback {order.fallback or '-'}{rung}"
     yield f"opened {_when(one.intent.opened)}, calls begun {one.intent.attempts}"
     if outcome is None:
         yield "outcome: open"

@@ -59,6 +59,8 @@ def _line(cells: tuple[str, ...], widths: list[int], style: str = "") -> Text:
 def _below(target: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     """What stands below a target's line, each with its style."""
     yield target["reason"], ""
+    if target["routing"] == Routing.IN and (target.get("weight") or 1) < 1:
+        yield f"{target['weight']:.0%} of its weight", "yellow"
     if target["routing"] != Routing.IN and target["decision"]:
         yield f"by decision {target['decision']}", "dim"
     if target.get("hold_until"):
@@ -98,6 +100,8 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     for pool in board["pools"]:
         kept = f"{pool['isolated']} of {pool['targets']} out of traffic, at most {pool['max_isolated']}"
         yield f"pool {pool['pool']}: mode {pool['mode']}, {kept}", ""
+        if pool.get("rungs"):
+            yield f"pool {pool['pool']}: traffic on rung {pool['rung'] or '-'} of {' -> '.join(pool['rungs'])}", ""
         if pool["storm"]:
             yield f"pool {pool['pool']}: storm; too many breach at once, so nothing acts there", "bold red"
         if pool.get("missing"):

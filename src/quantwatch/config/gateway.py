@@ -65,6 +65,12 @@ NEEDED_AND_ALLOWED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 OF_A_PACKAGE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("options",))
 """The same of a driver that comes with an installed package."""
 
+BY_WEIGHT = ("haproxy",)
+"""Drivers that can shift traffic by weights."""
+
+NO_STANDBY = ("vllm_router", "sglang_router", "kubernetes", "kong")
+"""Drivers of gateways that send to everyone who is in: no rung of a ladder could stand by there."""
+
 Command = list[str]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.haproxy import servers_of
 from quantwatch.config.kubernetes import pod_of
+from quantwatch.config.ladder import ladders, share_a_server
 from quantwatch.config.problems import known_names, validated
 from quantwatch.config.schema import ListenSettings, Settings
 from quantwatch.config.source import Path_, Source, dotted, read_yaml
@@ -65,6 +66,7 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
 
     yield from _targets(settings, problem)
     yield from _pools(settings, problem)
+    yield from (problem(*one) for one in ladders(settings))
     yield from _gateway(settings, folder, problem)
     yield from _channels(settings, problem)
     yield from _windows(settings, problem)
@@ -78,7 +80,7 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
 
 def _targets(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
     names: dict[str, int] = {}
-    urls: dict[tuple[str, str | None], int] = {}
+    urls: dict[tuple[str, str | None], list[int]] = {}
     for i, target in enumerate(settings.targets):
         if target.name in names:
             yield problem(("targets", i, "name"), f"{target.name} is the name of targets[{names[target.name]}] already")
@@ -87,9 +89,12 @@ def _targets(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
             known = known_names(target.pool, list(settings.pools))
             yield problem(("targets", i, "pool"), f"no pool {target.pool}; {known}")
         url = target.url.rstrip("/")
-        if (url, target.model) in urls:
-            yield problem(("targets", i, "url"), f"targets[{urls[url, target.model]}] has this URL and model already")
-        urls.setdefault((url, target.model), i)
+        for j in urls.get((url, target.model), ()):
+            objection = share_a_server(target, settings.targets[j], settings)
+            if objection is not None:
+                yield problem(("targets", i, "url"), f"targets[{j}] {objection}")
+                break
+        urls.setdefault((url, target.model), []).append(i)
         if url == settings.baseline.url.rstrip("/"):
             yield problem(("targets", i, "url"), "this is the baseline's URL; a server cannot be held against itself")
 
@@ -104,6 +109,8 @@ def _pools(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
         if pool.fallback is not None and pool.fallback not in others:
             yield problem(path, f"no fallback {pool.fallback}; {known_names(pool.fallback, others)}")
         size = list(pools.values()).count(name)
+        if pool.variants is not None:
+            continue
         if pool.mode in ACTING and size > 1 and 0 < pool.max_isolated * size < 1:
             least = f"{math.ceil(100 / size)}%"
             said = f"{pool.max_isolated:.0%} of {size} targets is less than one, so nothing could ever be isolated"

@@ -4,7 +4,7 @@ Durations and sizes carry their units in the value (`5m`, `64MiB`); after loadin
 """
 
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -33,12 +33,31 @@ class TargetSettings(ServerSettings):
     )
 
 
+Rung = Literal["int8", "int4", "fp8", "baseline"]
+Step = Annotated[Share, Field(ge=0.01, lt=1)]
+
+
 class PoolSettings(Strict):
     """Nodes that stand in for one another at the gateway, and how far quantwatch may go with them."""
 
     mode: PoolMode = Field(PoolMode.OBSERVE, description="How far quantwatch may go on its own")
     max_isolated: Share = Field(0.34, description="Largest share of the pool out of traffic at once, rounded down")
     fallback: str | None = Field(None, description="Who takes the traffic: `baseline` or a target of another pool")
+    variants: list[Rung] | None = Field(
+        None,
+        min_length=2,
+        description="The rungs of a ladder, from the cheapest to the most faithful: schemes of the pool's targets, and "
+        "`baseline` last if it is one. A breach moves the traffic up, clean runs move it down",
+    )
+    shift: list[Step] = Field(
+        [],
+        max_length=10,
+        description="Ladder, where the driver can weigh: a target comes back with the first of these shares of its own "
+        "weight, takes one more after each clean run of its task sets, and then all; at once if left out",
+    )
+    task_sets: list[Name] | None = Field(
+        None, min_length=1, description="The task sets that judge this pool's targets; all of them if left out"
+    )
     fallback_max_waiting: Count = Field(4, ge=0, description="A fallback with more requests waiting takes no traffic")
     fallback_max_kv_usage: Share = Field(0.8, description="A fallback with a fuller KV cache takes no traffic")
     actions_per_hour: Count = Field(4, ge=1, le=1000, description="Most isolations of the pool in any hour")

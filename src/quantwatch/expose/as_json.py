@@ -118,6 +118,8 @@ def _pool(pool: PoolBoard) -> dict[str, Any]:
         "max_isolated": pool.allowed,
         "storm": pool.storm,
         "missing": None if pool.missing is None else list(pool.missing),
+        "rungs": list(pool.rungs),
+        "rung": pool.rung,
     }
 
 
@@ -148,6 +150,7 @@ def _target(target: TargetBoard) -> dict[str, Any]:
         "handshake": None if target.handshake is None else handshake_json(target.handshake),
         "running": target.running,
         "queued": target.queued,
+        "weight": None if target.weight is None else target.weight / 100,
         "left": target.left,
         "task_sets": [_set(one) for one in target.sets],
     }

@@ -135,6 +135,8 @@ def _pool(page: _Page, pool: PoolBoard) -> None:
     page.put(m.POOL_MISSING, None if pool.missing is None else len(pool.missing), pool.name)
     page.put(m.STORM, pool.storm, pool.name)
     page.choose(m.MODE, pool.mode, pool.name)
+    for rung in pool.rungs:
+        page.put(m.POOL_RUNG, rung == pool.rung, pool.name, rung)
 
 
 def _pauses(page: _Page, board: Board) -> None:
@@ -166,6 +168,7 @@ def _target(page: _Page, target: TargetBoard) -> None:
     page.put(m.EJECTIONS, state.ejections, name)
     page.put(m.HOLD_UNTIL, target.hold_until, name)
     page.put(m.PROBATION, target.probation_until is not None, name)
+    page.put(m.WEIGHT, None if target.weight is None else target.weight / 100, name)
     page.put(m.QUEUE, target.queued, name)
     page.put(m.BUSY, target.running is not None, name)
     for one in target.sets:

@@ -113,6 +113,8 @@ POOL_MISSING = Series(
     POOL,
 )
 POOL_ALLOWED = Series("pool_max_isolated_targets", "How many targets of a pool may be isolated at once.", POOL)
+POOL_RUNG = Series("pool_rung", "1 for the rung that a ladder's traffic is on; 0 for others.", ("pool", "rung"))
+WEIGHT = Series("target_weight_ratio", "Share of its own weight that a target has at the gateway.", TARGET)
 STORM = Series("storm_active", "Whether so many targets of a pool breach at once that nothing acts.", POOL)
 APPROVALS = Series("open_approvals", "Proposals of a pool that wait for a person.", POOL)
 MODE = Series("mode", "1 for how far quantwatch may go with a pool; 0 for the others.", ("pool", "mode"))

@@ -65,7 +65,8 @@ def _lines(board: Board) -> Iterable[str]:
     for pool in board.pools:
         storm = _said("bad", ", storm: nothing acts") if pool.storm else ""
         away = f"{pool.isolated} of {pool.targets} isolated, {pool.allowed} allowed"
-        yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{storm}"
+        rung = f", traffic on rung {escape(pool.rung or 'none')}" if pool.rungs else ""
+        yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{rung}{storm}"
         if pool.missing:
             yield _said("warn", f"By the gateway's own list no traffic goes to {', '.join(pool.missing)}")
     for pause in board.pauses:

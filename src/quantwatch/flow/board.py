@@ -39,6 +39,7 @@ class TargetBoard:
 
     hold_until: before when it does not come back; None where it is not out by us. probation_until: None where it is
     not on probation.
+    weight: percent of its own weight that it had at the gateway at the last look, None where nobody weighs.
     """
 
     state: TargetState
@@ -54,6 +55,7 @@ class TargetBoard:
     left: bool = False
     hold_until: datetime | None = None
     probation_until: datetime | None = None
+    weight: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,8 @@ class PoolBoard:
     """One pool. allowed: how many of its targets may be isolated at once.
 
     missing: targets in traffic on record that get none by the gateway's own list; None where that is not known.
+    rungs: of its ladder, the cheapest first; empty without. rung: the one that the traffic is on, None where nobody of
+    it is in.
     """
 
     name: str
@@ -70,6 +74,8 @@ class PoolBoard:
     allowed: int
     storm: bool = False
     missing: tuple[str, ...] | None = None
+    rungs: tuple[str, ...] = ()
+    rung: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

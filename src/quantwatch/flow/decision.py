@@ -63,7 +63,11 @@ class Brake(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the verdicts ask for, before anything objects. task_set, run: the evidence. lane: None for a release."""
+    """What the verdicts ask for, before anything objects. task_set, run: the evidence. lane: None for a release.
+
+    On a ladder, rung: where the traffic is afterwards; fallback: who takes it there, by its name at the gateway, None
+    where others of the rung that it is on do.
+    """
 
     action: Action
     target: str
@@ -73,6 +77,8 @@ class Wish:
     task_set: str | None = None
     run: str | None = None
     findings: tuple[Finding, ...] = ()
+    rung: str | None = None
+    fallback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ class Order:
     """What a gateway is asked to do; written down before it is sent. decision: the same id on every retry.
 
     node: the target's name at the gateway. fallback: the name at the gateway of who takes the traffic, None when other
-    members of the pool do. driver: which driver carries it out.
+    members of the pool do. driver: which driver carries it out. rung: on a ladder, where the traffic is afterwards.
     """
 
     decision: str
@@ -133,6 +139,7 @@ class Order:
     run: str | None = None
     evidence: tuple[Finding, ...] = ()
     origin: Origin = Origin.VERDICTS
+    rung: str | None = None
 
 
 class Result(StrEnum):

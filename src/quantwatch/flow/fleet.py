@@ -8,10 +8,19 @@ from quantwatch.flow.state import Pause, TargetState
 
 
 @dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung of a ladder: targets of one scheme, or the baseline alone. members: names of targets."""
+
+    name: str
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Fallback:
     """Who takes a pool's traffic. healthy: None when that could not be found out. why: what speaks against it.
 
-    waiting, kv_usage: its load, None when it does not tell.
+    waiting, kv_usage: its load, None when it does not tell. node, rung: on a ladder, its name at the gateway and the
+    rung that it stands on; None elsewhere.
     """
 
     name: str
@@ -19,6 +28,8 @@ class Fallback:
     why: str = ""
     waiting: float | None = None
     kv_usage: float | None = None
+    node: str | None = None
+    rung: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +67,8 @@ class Fleet:
     other pools with isolated members that this target stands in for. recent_actions: isolations of this pool within the
     last hour. yardstick: why the baseline cannot be trusted, None when it is proven sound. store: why nothing can be
     written, None when it can. driver: why the gateway cannot be asked for this, None when it can. roll: what the
-    gateway's own list says of the members, None where it tells nobody.
+    gateway's own list says of the members, None where it tells nobody. ladder: the pool's rungs, the cheapest first;
+    empty for a pool without.
     """
 
     pool: str
@@ -74,3 +86,8 @@ class Fleet:
     store: str | None = None
     driver: str | None = None
     roll: Roll | None = None
+    ladder: tuple[Rung, ...] = ()
+
+    def rung_of(self, target: str) -> Rung | None:
+        """The rung that a target is on; None for one that is on none."""
+        return next((one for one in self.ladder if target in one.members), None)

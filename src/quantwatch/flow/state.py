@@ -88,14 +88,20 @@ class TargetState:
     vouched: datetime | None = None
     well_since: datetime | None = None
 
+    @property
+    def away(self) -> bool:
+        """Whether it must not be counted on as a backend, or is not to be one."""
+        return self.routing in AWAY or self.human is Human.FORCED_OUT
+
 
 class Axis(StrEnum):
-    """Which axis a transition belongs to."""
+    """Which axis a transition belongs to. WEIGHT: the share of its own weight at the gateway, on a ladder."""
 
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
     EJECTIONS = "ejections"
+    WEIGHT = "weight"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from quantwatch.flow.word import Heard
 from quantwatch.flows.case import Case, standing
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.roll import call_roll
-from quantwatch.flows.scene import fallback_of
 from quantwatch.flows.watch import Watch
 
 
@@ -21,8 +20,8 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     found = _standing(watch, _waiting(watch, given))
     fallback = None
     if isinstance(found, Case):
-        fallback = await fallback_of(found.pool, watch.watchlist, watch.memory, watch.clock.now())
         driver = watch.generation.driver
+        fallback = await watch.turns.decider.stand_in(found)
         await call_roll(found.pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
     async with watch.one_at_a_time:
         proposal = _waiting(watch, given)
@@ -44,10 +43,10 @@ async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard
 
 
 async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fallback | None, author: str) -> Heard:
-    driver, wanted = watch.generation.driver, case.wish
+    driver = watch.generation.driver
     if not driver.abilities.acts:
         raise InputError(f"gateway.driver {driver.name} changes nothing, so there is nothing to approve")
-    objecting = await watch.turns.decider.objecting(case, fallback)
+    wanted, objecting = await watch.turns.decider.objecting(case, fallback)
     if objecting:
         why = "; ".join(one.reason for one in objecting)
         raise InputError(f"not approved, since something objects now; {proposal.decision} stays open: {why}")

@@ -108,9 +108,11 @@ class Calibration:
 
     def __init__(self, wanted: Wanted, means: Means) -> None:
         self.wanted = wanted
-        self.gathered = {
-            name: [Gathered(target, name) for target in wanted.targets] for name in dict.fromkeys(wanted.task_sets)
+        asked = {
+            name: [Gathered(target, name) for target in wanted.targets if name in target.sets]
+            for name in dict.fromkeys(wanted.task_sets)
         }
+        self.gathered = {name: of_targets for name, of_targets in asked.items() if of_targets}
         self.done = 0
         self.trouble: str | None = None
         self._means = means
@@ -130,7 +132,7 @@ class Calibration:
 
     def _plan(self, name: str) -> Plan:
         """A fresh draw without limits, so that a verdict says only whether the numbers can be used."""
-        watched = self.wanted.targets[0].sets[name]
+        watched = self.gathered[name][0].target.sets[name]
         return replace(plan_of(watched, seed=self._means.random.getrandbits(31)), limits={}, parts={})
 
     async def _cycle(self, name: str, plan: Plan, doing: str) -> None:
@@ -139,7 +141,7 @@ class Calibration:
         def tell(at: Progress) -> None:
             means.tell(Progress(before + at.done, self._total, doing))
 
-        probers = [target.prober for target in self.wanted.targets]
+        probers = [one.target.prober for one in self.gathered[name]]
         run = Comparison(means.baseline, probers, plan, cache=means.cache, tell=tell)
         await _within(run.run(), means.timeout_seconds)
         result = report(run)

@@ -6,6 +6,7 @@ from datetime import datetime
 from quantwatch.flow.decision import Action, Order, Origin, PoolMode, Wish
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Human, Pause, Routing, TargetState
+from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.scene import storming
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
@@ -75,19 +76,39 @@ def unwanted(order: Order, memory: Memory, watchlist: Watchlist, now: datetime) 
     pause = pause_over(order.target, order.pool, memory, watchlist, now=now)
     if pause is not None:
         return pause.said
-    return None if target is None else _outdated(order, target, watchlist.pools[target.pool], memory, now=now)
+    return None if target is None else _outdated(order, target, memory, watchlist, now=now)
 
 
-def _outdated(order: Order, target: Watched, pool: WatchedPool, memory: Memory, *, now: datetime) -> str | None:
+def _outdated(order: Order, target: Watched, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
     """Why an order is no longer wanted by its pool's mode and the results of now."""
+    pool = watchlist.pools[target.pool]
     mode, isolating = pool.rules.mode, order.action is Action.ISOLATE
     approved = order.origin is Origin.APPROVED and mode is PoolMode.APPROVE
     if mode is not PoolMode.ENFORCE and not approved:
         # What quantwatch began in another mode: a release may end, an isolation takes capacity away.
         return f"the mode of its pool is {mode} now" if isolating else None
+    if isolating and (lost := _lost(order, target, memory, watchlist)) is not None:
+        return lost
     state = memory.target_state(target.name, pool.name)
     states = memory.states_of(target.name, target.sets)
     return withdrawn(order.action, state, states, target.rules(pool), now=now, process=_process(memory, target.name))
+
+
+def _lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist) -> str | None:
+    """Why whoever was to take the traffic on a ladder no longer can; the gateway may have been down for an hour."""
+    if order.rung is None or order.fallback is None:
+        return None
+    others = [one for one in watchlist.targets.values() if one.pool == target.pool]
+    for one in others:
+        if one.gateway_name == order.fallback:
+            bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
+            gone = memory.target_state(one.name, one.pool).away
+            return (
+                f"{one.name}, which was to take the traffic, is {'out' if gone else 'bad'} itself"
+                if bad or gone
+                else None
+            )
+    return None
 
 
 def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> Pause | None:

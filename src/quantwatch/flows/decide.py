@@ -9,7 +9,7 @@ from quantwatch.act.contract import Driver
 from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
-from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin, PoolMode, Ruling
+from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin, PoolMode, Ruling, Wish
 from quantwatch.flow.fleet import Fallback, Fleet
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import fresh_id
@@ -20,9 +20,11 @@ from quantwatch.flows.order import order_of
 from quantwatch.flows.orders import Orders
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.roll import call_roll
-from quantwatch.flows.scene import fallback_of, scene
+from quantwatch.flows.scene import scene
+from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watched import Watchlist
 from quantwatch.judge.brake import insisted, objections, ruling
+from quantwatch.judge.ladder import aimed
 from quantwatch.log import logger
 
 log = logger()
@@ -51,12 +53,17 @@ class Decider:
         found = self._case(name)
         if found is None:
             return
-        fallback = await fallback_of(found.pool, found.watchlist, self.memory, self.clock.now())
+        fallback = await self.stand_in(found)
         await call_roll(found.pool, found.watchlist, self.memory, driver=self.driver(), now=self.clock.now())
         async with self.one_at_a_time:
             case = self._case(name)  # again: what was asked for may have been done meanwhile
             if case is not None and case.pool == found.pool:
                 await unbroken(self._rule(case, fallback))
+
+    async def stand_in(self, case: Case) -> Fallback | None:
+        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait."""
+        found = StandIns(case.watchlist, self.memory, self.driver().abilities)
+        return await found.of(case.target, case.pool, self.clock.now())
 
     async def _rule(self, case: Case, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)
@@ -87,15 +94,16 @@ class Decider:
             blind = Objection(Brake.STORE, str(exc))
             return Decision(id_, now, wanted, mode, Ruling.SUPPRESSED, (blind,))
         fleet = replace(self._as_the_driver_can(fleet), driver=self._other_way(case))
+        wanted = aimed(wanted, fleet)
         if case.author is not None:
             return Decision(id_, now, wanted, mode, *insisted(wanted, fleet), case.author, Origin.PERSON)
         return Decision(id_, now, wanted, mode, *ruling(wanted, fleet))
 
-    async def objecting(self, case: Case, fallback: Fallback | None) -> tuple[Objection, ...]:
-        """Everything that objects to a wish now, apart from the pool's mode. Raises StoreError."""
+    async def objecting(self, case: Case, fallback: Fallback | None) -> tuple[Wish, tuple[Objection, ...]]:
+        """The wish as it would be done now, and what objects to it, apart from the pool's mode. Raises StoreError."""
         now = self.clock.now()
         fleet = await scene(case.wish, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
-        return objections(case.wish, replace(fleet, driver=self._other_way(case)))
+        return aimed(case.wish, fleet), objections(case.wish, replace(fleet, driver=self._other_way(case)))
 
     def _other_way(self, case: Case) -> str | None:
         """Why a release cannot go the way the isolation went, or would bring back another node than was measured.

@@ -32,7 +32,11 @@ class Generation:
     @property
     def gateway(self) -> Driver:
         """The driver as orders are carried out by it."""
-        return self.driver if self.traffic is None else Probed(self.driver, self.traffic)
+        return self.probed(self.driver)
+
+    def probed(self, driver: Driver) -> Driver:
+        """A driver with the requests through the gateway beside it, where there are any."""
+        return driver if self.traffic is None else Probed(driver, self.traffic)
 
     async def leave(self) -> None:
         """A run has ended; the last one of a retired configuration closes its connections."""

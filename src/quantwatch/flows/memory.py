@@ -45,6 +45,8 @@ class Memory:
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
     rolls: what the gateway's own list said of each pool last. unkept: pauses of our own that are not written down yet.
+    weights: percent of its own weight that each has at the gateway by the last look, the baseline among them. stepped:
+    when each took its last step on a ladder in this life.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -74,6 +76,8 @@ class Memory:
     baseline_answers: bool | None = None
     busy: dict[Pair, int] = field(default_factory=dict)
     loads: dict[Pair, tuple[Load | None, Load | None]] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    stepped: dict[str, datetime] = field(default_factory=dict)
 
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
@@ -155,6 +159,7 @@ class Memory:
         }
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
+        self.stepped = {key: at + by for key, at in self.stepped.items()}
         for storm in self.storms.values():
             storm.until = _moved(storm.until, by)
 

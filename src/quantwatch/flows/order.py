@@ -30,11 +30,12 @@ def order_of(
         driver=driver,
         reason=wanted.reason,
         verdict=verdict,
-        fallback=pool.fallback_name,
+        fallback=wanted.fallback if pool.ladder else pool.fallback_name,
         task_set=wanted.task_set,
         run=wanted.run,
         evidence=wanted.findings,
         origin=decision.origin,
+        rung=wanted.rung,
     )
 
 

@@ -1,7 +1,7 @@
 """Orders under way: each is carried out to its end beside the runs, and its end changes the target's routing."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -26,10 +26,10 @@ REST = timedelta(hours=6)
 
 
 class Outbox:
-    """Carries out intents. driver, give_up_seconds: of the configuration now. wanted: why an order no longer is.
+    """Carries out intents. driver, give_up_seconds: by the configuration of now. wanted: why an order no longer is.
 
     one_at_a_time: held by whoever changes a target's state. trouble: what the latest call failed with, None after one
-    that worked.
+    that worked. after: called once an order has ended and that is written.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Outbox:
         clock: Clock,
         *,
         one_at_a_time: asyncio.Lock,
-        driver: Callable[[], Driver],
+        driver: Callable[[Order], Driver],
         give_up_seconds: Callable[[], float],
         wanted: Callable[[Order], str | None],
     ) -> None:
@@ -55,6 +55,7 @@ class Outbox:
         self._intents: dict[str, Intent] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.trouble: str | None = None
+        self.after: Callable[[Order], Awaitable[None]] = _nothing
 
     @property
     def open(self) -> int:
@@ -97,7 +98,8 @@ class Outbox:
         self._tasks = {decision: one for decision, one in self._tasks.items() if one not in tasks}
 
     async def _carry(self, intent: Intent) -> None:
-        driver, order = self._driver(), intent.order
+        order = intent.order
+        driver = self._driver(order)
         if driver.name != order.driver:
             said = f"the configuration names driver {driver.name} now, and {order.driver} can no longer be called"
             doubt = intent.attempts > 0
@@ -116,6 +118,8 @@ class Outbox:
         except StoreError as exc:
             # The intent stays open in the store: the next start of the daemon takes it up again.
             log.error("the outcome of an order cannot be written", target=order.target, reason=str(exc))
+            return
+        await self.after(order)
 
     def _tell(self, order: Order, attempt: Attempt) -> None:
         self.trouble = attempt.failure
@@ -181,3 +185,7 @@ class Outbox:
         self._tasks = {decision: one for decision, one in self._tasks.items() if one is not task}
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("an order broke off by a fault in quantwatch", order=task.get_name(), fault=repr(fault))
+
+
+async def _nothing(_: Order) -> None:
+    """Nobody waits for orders to end."""

@@ -8,11 +8,13 @@ from quantwatch.flow.check import Check
 from quantwatch.flow.state import AWAY, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.pools import BASELINE
 from quantwatch.flows.roll import missing
 from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
+from quantwatch.judge.ladder import in_charge, may_leave
 from quantwatch.judge.recovery import hold_ends, probation_ends
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
 from quantwatch.judge.yardstick import soundness
@@ -77,6 +79,7 @@ def _target(target: Watched, pool: WatchedPool, memory: Memory, *, worker: Worke
         queued=worker.queued if worker is not None else 0,
         hold_until=hold_ends(state, minimum=pool.minimum_hold_seconds, jitter=pool.hold_jitter),
         probation_until=probation_ends(state, now=now, seconds=pool.probation_seconds),
+        weight=memory.weights.get(target.name),
     )
 
 
@@ -101,12 +104,15 @@ def _left(state: TargetState) -> TargetBoard:
 def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
     states = list(members(pool.name, watchlist, memory))
     storm = memory.storms.get(pool.name)
+    names, share = {one.target for one in states}, pool.rules.max_isolated
     return PoolBoard(
         name=pool.name,
         mode=pool.rules.mode,
         targets=len(states),
         isolated=sum(one.routing in AWAY for one in states),
-        allowed=allowed(len(states), pool.rules.max_isolated),
+        allowed=may_leave(pool.ladder, names, share) if pool.ladder else allowed(len(states), share),
         storm=storm is not None and (storm.raging or storm.until is not None),
         missing=missing(pool.name, watchlist, memory),
+        rungs=tuple(one.name for one in pool.ladder),
+        rung=in_charge(pool.ladder, names - {one.target for one in states if one.away} | {BASELINE}),
     )

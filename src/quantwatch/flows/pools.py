@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from quantwatch.config.schema import PoolSettings, Settings
-from quantwatch.flow.fleet import PoolRules
+from quantwatch.flow.fleet import PoolRules, Rung
 from quantwatch.flows.watched import WatchedPool
 
 BASELINE = "baseline"
@@ -14,10 +14,19 @@ def pools_of(settings: Settings) -> dict[str, WatchedPool]:
     """The pools with their rules; a fallback under the name that the gateway knows."""
     names = {target.name: target.gateway_name or target.url for target in settings.targets}
     names[BASELINE] = settings.baseline.gateway_name or settings.baseline.url
-    return {name: _pool(name, pool, names) for name, pool in settings.pools.items()}
+    return {name: _pool(name, pool, names, _ladder(name, settings)) for name, pool in settings.pools.items()}
 
 
-def _pool(name: str, pool: PoolSettings, names: Mapping[str, str]) -> WatchedPool:
+def _ladder(name: str, settings: Settings) -> tuple[Rung, ...]:
+    """The rungs of a pool, with its targets of each scheme."""
+    targets = [one for one in settings.targets if one.pool == name]
+    return tuple(
+        Rung(rung, (BASELINE,) if rung == BASELINE else tuple(one.name for one in targets if one.scheme == rung))
+        for rung in settings.pools[name].variants or ()
+    )
+
+
+def _pool(name: str, pool: PoolSettings, names: Mapping[str, str], ladder: tuple[Rung, ...]) -> WatchedPool:
     return WatchedPool(
         name=name,
         rules=PoolRules(
@@ -37,4 +46,7 @@ def _pool(name: str, pool: PoolSettings, names: Mapping[str, str]) -> WatchedPoo
         fallback=pool.fallback,
         fallback_name=names[pool.fallback] if pool.fallback is not None else None,
         approval_seconds=pool.approval_expires,
+        ladder=ladder,
+        steps=tuple(round(100 * one) for one in pool.shift),
+        baseline_name=names[BASELINE],
     )

@@ -69,6 +69,8 @@ async def look(watch: Watch) -> None:
     for pool in watch.watchlist.pools.values():
         if pool.rules.mode is not PoolMode.OBSERVE:
             await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=now)
+    for named in watch.watchlist.pools:
+        await watch.shift.tend(named)
     for name, target in watch.watchlist.targets.items():
         if insists(watch.memory.target_state(name, target.pool)) is not None:
             await watch.turns.decider.decide(name)

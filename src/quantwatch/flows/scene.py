@@ -14,6 +14,7 @@ from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory, Storm
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.judge.brake import stormy
+from quantwatch.judge.ladder import on_ladder
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
 from quantwatch.judge.yardstick import soundness, unproven
 
@@ -43,7 +44,7 @@ async def scene(
     named = target.sets.get(wish.task_set) if wish.task_set is not None else None
     period = named.period_seconds if named is not None else 0.0
     guilty = (wish.target, wish.task_set) if wish.task_set is not None else None
-    return Fleet(
+    fleet = Fleet(
         pool=pool.name,
         rules=pool.rules,
         members=tuple(members(pool.name, watchlist, memory)),
@@ -58,7 +59,9 @@ async def scene(
         yardstick=unproven(guilty, memory.checks, now=now, fresh_seconds=FRESH_PERIODS * period),
         store=keeper.trouble,
         roll=roll_of(pool.name, memory, now),
+        ladder=pool.ladder,
     )
+    return on_ladder(wish, fleet)
 
 
 def roll_of(pool: str, memory: Memory, now: datetime) -> Roll | None:
@@ -122,12 +125,13 @@ async def fallback_of(pool: WatchedPool, watchlist: Watchlist, memory: Memory, n
         return None
     try:
         async with asyncio.timeout(FALLBACK_SECONDS):
-            return await _asked(pool.fallback, watchlist, memory, now)
+            return await asked(pool.fallback, watchlist, memory, now)
     except TimeoutError:
         return Fallback(pool.fallback, healthy=False, why=f"it did not answer within {FALLBACK_SECONDS:g} s")
 
 
-async def _asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) -> Fallback:
+async def asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) -> Fallback:
+    """A fallback as it is right now: whether it answers, what speaks against it, and how busy it is."""
     target = watchlist.targets.get(name)
     prober = watchlist.baseline if target is None else target.prober
     against = _against_baseline(memory, now) if target is None else _against(target, memory, now)

@@ -1,9 +1,9 @@
 """How every target stands at the gateway now; nothing is changed."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from quantwatch.act.contract import Abilities, Driver, Lists, Seen, Tells
+from quantwatch.act.contract import Abilities, Driver, Lists, Seen, Tells, Weighs
 from quantwatch.errors import GatewayError
 from quantwatch.flow.decision import Action, Order
 from quantwatch.flows.rehearse import Part
@@ -13,7 +13,8 @@ from quantwatch.flows.rehearse import Part
 class Standings:
     """What the gateway told. others: names on its own list that are no target's. trouble: why it told nothing.
 
-    missing: targets that it has not, or sends nothing to, by its own list.
+    missing: targets that it has not, or sends nothing to, by its own list. weights: percent of its own weight that each
+    has, by the name at the gateway; empty where the driver cannot weigh.
     """
 
     abilities: Abilities
@@ -21,6 +22,7 @@ class Standings:
     others: tuple[str, ...] = ()
     trouble: str | None = None
     missing: tuple[str, ...] = ()
+    weights: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def told(self) -> bool:
@@ -43,7 +45,8 @@ async def standings(driver: Driver, parts: Sequence[Part]) -> Standings:
     except GatewayError as exc:
         trouble = str(exc)
     stands = [(one, await _seen(driver, one)) for one in parts]
-    return Standings(driver.abilities, tuple(stands), others, trouble, missing)
+    weights = {one.node: await driver.weight(one.node) for one in parts} if isinstance(driver, Weighs) else {}
+    return Standings(driver.abilities, tuple(stands), others, trouble, missing, weights)
 
 
 async def _seen(driver: Driver, part: Part) -> Seen:

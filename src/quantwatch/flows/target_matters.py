@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
-from quantwatch.flow.decision import Action, Brake, Order, Outcome, PoolMode, Result
+from quantwatch.flow.decision import DONE, Action, Brake, Order, Outcome, PoolMode, Result
 from quantwatch.flow.notice import Matter, Topic
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
@@ -104,7 +104,7 @@ def _routing(state: TargetState, view: View) -> Iterator[Matter]:
         str(state.routing),
         order.reason if order is not None else f"its routing is {state.routing}",
         standing=state.routing is not Routing.IN,
-        done=f"{order.action}: {outcome.result}: {outcome.detail}" if order is not None and outcome is not None else "",
+        done=_ending(order, outcome),
         target=state.target,
         pool=state.pool,
         run=order.run if order is not None else None,
@@ -118,6 +118,13 @@ def _routing(state: TargetState, view: View) -> Iterator[Matter]:
     moving = state.routing in MOVING
     if not contradicted and not (moving and state.since is not None and view.now - state.since < SOON):
         yield replace(facts, reason="its order is still under way", done="", run=None, evidence=()) if moving else facts
+
+
+def _ending(order: Order | None, outcome: Outcome | None) -> str:
+    if order is None or outcome is None:
+        return ""
+    rung = f"; traffic on rung {order.rung}" if order.rung is not None and outcome.result in DONE else ""
+    return f"{order.action}: {outcome.result}: {outcome.detail}{rung}"
 
 
 def _ended(state: TargetState, view: View) -> tuple[Order | None, Outcome | None]:

@@ -20,6 +20,7 @@ from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.self_check import self_check
+from quantwatch.flows.shift import Shift
 from quantwatch.flows.turn import Turns
 from quantwatch.flows.waiting import finished
 from quantwatch.flows.watched import Watchlist
@@ -50,31 +51,28 @@ class Watch:
     orders: Orders = field(init=False)
     proposals: Proposals = field(init=False)
     turns: Turns = field(init=False)
+    shift: Shift = field(init=False)
     notices: Notices = field(init=False)
 
     def __post_init__(self) -> None:
         self.memory.windows = self.generation.windows  # before an order of an earlier life is taken up
+        self.shift = Shift(self.memory, self.keeper, self.clock, self.one_at_a_time, lambda: self.generation)
         self.outbox = Outbox(
             self.memory,
             self.keeper,
             self.meters,
             self.clock,
             one_at_a_time=self.one_at_a_time,
-            driver=lambda: self.generation.gateway,
+            driver=self.shift.carrying,
             give_up_seconds=lambda: self.generation.give_up_seconds,
             wanted=lambda order: unwanted(order, self.memory, self.watchlist, self.clock.now()),
         )
+        self.outbox.after = self.shift.follow
         self.orders = Orders(self.memory, self.keeper, self.outbox, self.meters)
         self.proposals = Proposals(self.memory, self.keeper, self.meters, self.clock, lambda: self.watchlist)
         self.notices = Notices(self.memory, self.keeper, self.meters, self.clock, generation=lambda: self.generation)
         decider = Decider(
-            self.memory,
-            self.keeper,
-            self.orders,
-            self.proposals,
-            self.meters,
-            self.clock,
-            self.random,
+            *(self.memory, self.keeper, self.orders, self.proposals, self.meters, self.clock, self.random),
             watchlist=lambda: self.watchlist,
             driver=lambda: self.generation.driver,
             one_at_a_time=self.one_at_a_time,
@@ -176,6 +174,7 @@ class Watch:
             try:
                 wanted, tools = target.sets[task_set], generation.turn
                 await self.turns.take(target, wanted, trigger=trigger, tools=tools)
+                await self.shift.tend(target.pool)
                 await self.notices.look()
             finally:
                 await generation.leave()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quantwatch.flow.decision import Lane
-from quantwatch.flow.fleet import PoolRules
+from quantwatch.flow.fleet import PoolRules, Rung
 from quantwatch.flow.prompt import ProbeMode, PromptSet
 from quantwatch.judge.threshold import Limits, Part
 from quantwatch.judge.wish import WishRules
@@ -86,6 +86,9 @@ class WatchedPool:
 
     approval_seconds: how long a proposal waits for a person. hold_jitter, probation_seconds, forgive_after_seconds:
     of a return (judge/recovery.py).
+    approval_seconds: how long a proposal waits for a person. ladder: its rungs, the cheapest first; empty without.
+    steps: percent of its own weight with which a target comes back on a ladder, one after another; empty for at once.
+    baseline_name: what the gateway calls the baseline.
     """
 
     name: str
@@ -98,6 +101,9 @@ class WatchedPool:
     hold_jitter: float = 0.0
     probation_seconds: float = 0.0
     forgive_after_seconds: float = 0.0
+    ladder: tuple[Rung, ...] = ()
+    steps: tuple[int, ...] = ()
+    baseline_name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

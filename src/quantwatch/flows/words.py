@@ -13,10 +13,12 @@ from quantwatch.flows.case import pause_over
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.order import order_of
 from quantwatch.flows.roll import call_roll
-from quantwatch.flows.scene import fallback_of, scene
+from quantwatch.flows.scene import scene
+from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool
 from quantwatch.judge.brake import NEEDS_FORCE, ordered
+from quantwatch.judge.ladder import aimed
 from quantwatch.log import logger
 
 log = logger()
@@ -60,9 +62,10 @@ async def hold(watch: Watch, word: Word) -> Heard:
 
 async def isolate(watch: Watch, word: Word) -> Heard:
     """Take a target out of traffic and keep it out. Raises InputError where that cannot be, StoreError."""
-    _, pool = configured(watch, word.target)
-    fallback = await fallback_of(pool, watch.watchlist, watch.memory, watch.clock.now())
+    asked, pool = configured(watch, word.target)
     driver = watch.generation.driver
+    found = StandIns(watch.watchlist, watch.memory, driver.abilities)
+    fallback = await found.of(asked, pool, watch.clock.now())
     await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
     async with watch.one_at_a_time:
         target, still = configured(watch, word.target)
@@ -81,6 +84,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
         raise InputError(f"gateway.driver {driver.name} changes nothing, so nothing can be isolated through it")
     wanted = Wish(Action.ISOLATE, target.name, pool.name, f"{word.author}: {word.reason}")
     fleet = await scene(wanted, watch.watchlist, watch.memory, watch.keeper, now=now, fallback=fallback)
+    wanted = aimed(wanted, fleet)
     ruled, found = ordered(wanted, fleet, force=word.force)
     if ruled is not Ruling.ACT:
         raise InputError(_refusal(found))

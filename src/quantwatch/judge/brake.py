@@ -10,8 +10,8 @@ from collections.abc import Callable
 from decimal import Decimal
 
 from quantwatch.flow.decision import Action, Brake, Objection, PoolMode, Ruling, Wish
-from quantwatch.flow.fleet import Fleet
-from quantwatch.flow.state import AWAY, Human, TargetState
+from quantwatch.flow.fleet import Fallback, Fleet, PoolRules
+from quantwatch.flow.state import Human, TargetState
 
 STORM_LEAST_MEMBERS = 3
 STORM_LEAST_BREACHING = 2
@@ -136,22 +136,36 @@ def _storm(wish: Wish, fleet: Fleet) -> Objection | None:
     return None
 
 
+def over_cap(target: str, fleet: Fleet) -> str | None:
+    """What speaks against a target's leaving by the cap, which holds for the state after it; None within the cap.
+
+    A member that the gateway does not have is away already. On a ladder the members of a rung are counted by
+    themselves: those of other rungs take no traffic beside them.
+    """
+    rung = fleet.rung_of(target)
+    counted = [one for one in fleet.members if rung is None or one.target in rung.members]
+    missing = (_missing(fleet) & {one.target for one in counted}) - {target}
+    away = {one.target for one in counted if _away(one)} | {target} | missing
+    most = allowed(len(counted), fleet.rules.max_isolated)
+    if len(away) <= most:
+        return None
+    where = fleet.pool if rung is None else f"{fleet.pool} on rung {rung.name}"
+    unlisted = f" ({', '.join(sorted(missing))} by the gateway's own list)" if missing else ""
+    said = f"{len(away)} of {len(counted)} members of {where} would be away{unlisted}"
+    return f"{said}, and {fleet.rules.max_isolated:.4g} of them, which is {most}, may be"
+
+
 def _cap(wish: Wish, fleet: Fleet) -> Objection | None:
-    """The cap holds for the state after the action; a member that the gateway does not have is away already."""
-    members = {one.target for one in fleet.members}
-    if wish.target not in members:
+    """On a ladder a rung may go beyond the cap, to the last member, once the next one is proven and under its load."""
+    if wish.target not in {one.target for one in fleet.members}:
         return Objection(Brake.CAP, f"{wish.target} is not known as a member of {fleet.pool}")
     if fleet.roll is not None and fleet.roll.trouble is not None:
         said = f"how many members of {fleet.pool} the gateway has is not known: {fleet.roll.trouble}"
         return Objection(Brake.CAP, said)
-    missing = _missing(fleet) - {wish.target}
-    away = {one.target for one in fleet.members if _away(one)} | {wish.target} | missing
-    most = allowed(len(members), fleet.rules.max_isolated)
-    if len(away) <= most:
+    over = over_cap(wish.target, fleet)
+    if over is None or (fleet.ladder and verified(fleet) and _fallback_overloaded(wish, fleet) is None):
         return None
-    unlisted = f" ({', '.join(sorted(missing))} by the gateway's own list)" if missing else ""
-    said = f"{len(away)} of {len(members)} members of {fleet.pool} would be away{unlisted}"
-    return Objection(Brake.CAP, f"{said}, and {fleet.rules.max_isolated:.4g} of them, which is {most}, may be")
+    return Objection(Brake.CAP, over)
 
 
 def _last_backend(wish: Wish, fleet: Fleet) -> Objection | None:
@@ -162,34 +176,37 @@ def _last_backend(wish: Wish, fleet: Fleet) -> Objection | None:
     """
     known = ({one.target for one in fleet.members if not _away(one)} & fleet.sound) - _missing(fleet)
     reliable = known - fleet.breaching - {wish.target}
-    if reliable or _verified(fleet):
+    if reliable or verified(fleet):
         return None
     why = "no fallback is named" if fleet.fallback is None else f"the fallback {fleet.fallback.name} is not verified"
     return Objection(Brake.LAST_BACKEND, f"{fleet.pool} would have no sound backend left, and {why}")
 
 
 def _fallback(_: Wish, fleet: Fleet) -> Objection | None:
-    if fleet.fallback is None or _verified(fleet):
+    if fleet.fallback is None or verified(fleet):
         return None
     why = fleet.fallback.why or "whether it is healthy could not be found out"
     return Objection(Brake.FALLBACK, f"the fallback {fleet.fallback.name} cannot take over: {why}")
 
 
-def _fallback_overloaded(_: Wish, fleet: Fleet) -> Objection | None:
-    """A load that is not told counts as too high: it must be proven to be under its limits."""
-    if fleet.fallback is None:
-        return None
+def overloaded(fallback: Fallback, rules: PoolRules) -> list[str]:
+    """What of a fallback's load is over its limits, in words; what is not told must be taken for too high."""
     loads = (
-        ("requests waiting", fleet.fallback.waiting, fleet.rules.fallback_max_waiting),
-        ("KV cache use", fleet.fallback.kv_usage, fleet.rules.fallback_max_kv_usage),
+        ("requests waiting", fallback.waiting, rules.fallback_max_waiting),
+        ("KV cache use", fallback.kv_usage, rules.fallback_max_kv_usage),
     )
     # `not value <= most`, and not `value > most`, so that NaN objects too.
-    over = [
+    return [
         f"{name} {'unknown' if value is None else f'{value:g}'} (at most {most:g})"
         for name, value, most in loads
         if value is None or not value <= most
     ]
-    if not over:
+
+
+def _fallback_overloaded(_: Wish, fleet: Fleet) -> Objection | None:
+    """It must be proven to be under its limits."""
+    over = [] if fleet.fallback is None else overloaded(fleet.fallback, fleet.rules)
+    if fleet.fallback is None or not over:
         return None
     return Objection(Brake.FALLBACK_OVERLOADED, f"the fallback {fleet.fallback.name} is loaded: {', '.join(over)}")
 
@@ -209,7 +226,7 @@ def _rate(_: Wish, fleet: Fleet) -> Objection | None:
 
 
 def _away(member: TargetState) -> bool:
-    return member.routing in AWAY or member.human is Human.FORCED_OUT
+    return member.away
 
 
 def _missing(fleet: Fleet) -> set[str]:
@@ -219,7 +236,8 @@ def _missing(fleet: Fleet) -> set[str]:
     return {one.target for one in fleet.members if not _away(one)} - fleet.roll.present
 
 
-def _verified(fleet: Fleet) -> bool:
+def verified(fleet: Fleet) -> bool:
+    """Whether the fallback was found to be healthy a moment ago."""
     return fleet.fallback is not None and fleet.fallback.healthy is True
 
 

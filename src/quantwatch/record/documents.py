@@ -178,6 +178,8 @@ def order_json(order: Order) -> dict[str, Any]:
     """An order, ready for json.dumps."""
     plain = {field.name: getattr(order, field.name) for field in dataclasses.fields(order)}
     chosen = {"action": order.action.value, "origin": order.origin.value}
+    if order.rung is None:
+        del plain["rung"]  # as it was written before there were ladders
     return {**plain, **chosen, "evidence": [finding_json(one) for one in order.evidence]}
 
 

@@ -137,11 +137,13 @@ def period_of(schedule: ScheduleSettings) -> float:
 
 
 def sets_of(settings: Settings, target: TargetSettings, pools: Mapping[str, PromptSet]) -> dict[str, WatchedSet]:
-    """Every task set as one target is asked about it, with the limits of its scheme."""
+    """Every task set that judges a target's pool, as the target is asked about it, with the limits of its scheme."""
     by_scheme = settings.limits.get(target.scheme, LimitSettings())
+    chosen = settings.pools[target.pool].task_sets
     sets = [
         _set(name, one, pools[name], limits_for(target.scheme, by_scheme, one.limits))
         for name, one in settings.task_sets.items()
+        if chosen is None or name in chosen
     ]
     tests = sum(critical_limits(limits) for one in sets for limits in (one.limits, *one.parts.values()))
     confidence = settings.judge.confidence

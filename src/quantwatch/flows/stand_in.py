@@ -1,0 +1,71 @@
+"""Who stands in for a target that is to leave: its pool's fallback, or on a ladder the next sound rung."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from quantwatch.act.contract import Abilities
+from quantwatch.flow.fleet import Fallback
+from quantwatch.flow.state import TargetState
+from quantwatch.flows.memory import Memory
+from quantwatch.flows.pools import BASELINE
+from quantwatch.flows.scene import FALLBACK_SECONDS, asked, breaching, fallback_of
+from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.judge.brake import overloaded
+from quantwatch.judge.ladder import above
+
+
+@dataclass(frozen=True, slots=True)
+class StandIns:
+    """Looks for one. able: what the gateway's driver can do."""
+
+    watchlist: Watchlist
+    memory: Memory
+    able: Abilities
+
+    async def of(self, target: Watched, pool: WatchedPool, now: datetime) -> Fallback | None:
+        """Who would take a target's traffic, asked right now and for a few seconds at most.
+
+        On a ladder the first member above that is in, good by its own fresh results, answers, and is under its load
+        limits. Where everybody good is over them, the first of those; else whoever was asked last, with everything that
+        speaks against each. None where nobody is named, or no rung stands above.
+        """
+        if not pool.ladder:
+            return await fallback_of(pool, self.watchlist, self.memory, now)
+        busy: Fallback | None = None
+        against: list[str] = []
+        for rung, name in self._candidates(target, pool):
+            found = replace(await self._asked(name, pool, now), rung=rung, node=self._node(name, pool))
+            if found.healthy and not overloaded(found, pool.rules):
+                return found
+            busy = busy or (found if found.healthy else None)
+            against.append(f"{name} on rung {rung}: {found.why or 'it is loaded'}")
+            if self._gets_it_anyway(name, pool):
+                break  # the gateway goes by an order of its own: nobody behind this one would get the traffic
+        if busy is not None or not against:
+            return busy
+        return replace(found, healthy=False, why="; ".join(against))
+
+    def _candidates(self, target: Watched, pool: WatchedPool) -> Iterator[tuple[str, str]]:
+        """Rung and name of everyone who may stand in, the best first; nobody who is away."""
+        for rung in above(target.name, pool.ladder):
+            yield from ((rung.name, one) for one in rung.members if one == BASELINE or not self._state(one, pool).away)
+
+    async def _asked(self, name: str, pool: WatchedPool, now: datetime) -> Fallback:
+        if name in breaching(pool.name, self.watchlist, self.memory, now):
+            return Fallback(name, healthy=False, why="it breaches itself")
+        try:
+            async with asyncio.timeout(FALLBACK_SECONDS):
+                return await asked(name, self.watchlist, self.memory, now)
+        except TimeoutError:
+            return Fallback(name, healthy=False, why=f"it did not answer within {FALLBACK_SECONDS:g} s")
+
+    def _gets_it_anyway(self, name: str, pool: WatchedPool) -> bool:
+        return name != BASELINE and not self.able.steers and not (self.able.weighs and pool.steps)
+
+    def _node(self, name: str, pool: WatchedPool) -> str:
+        return pool.baseline_name if name == BASELINE else self.watchlist.targets[name].gateway_name
+
+    def _state(self, name: str, pool: WatchedPool) -> TargetState:
+        return self.memory.target_state(name, pool.name)
