@@ -88,7 +88,8 @@ def _title(matter: Matter) -> str:
     scope = matter.subject.partition(" ")[2]  # of a pause; its id stands before it
     said = standing if matter.standing else over
     state = _ROUTED.get(matter.state, matter.state) if matter.topic is Topic.ROUTING else matter.state
-    return said.format(target=matter.target, pool=matter.pool, task_set=matter.task_set, state=state, scope=scope)
+    about = matter.target or f"pool {matter.pool}"  # a proposal may be about a whole pool
+    return said.format(target=about, pool=matter.pool, task_set=matter.task_set, state=state, scope=scope)
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:

@@ -92,7 +92,7 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         kept = f"{pool['isolated']} of {pool['targets']} out of traffic, at most {pool['max_isolated']}"
         yield f"pool {pool['pool']}: mode {pool['mode']}, {kept}", ""
         if pool["storm"]:
-            yield f"pool {pool['pool']}: storm; too many breach at once, so nothing acts there", "bold red"
+            yield from _storm(pool, now)
     for one in board["pauses"]:
         until = f"until {local(one['until'], now)}" if one["until"] else "until resumed"
         whose = f"{until}, by {one['author']}: {one['reason']} ({one['id']})"
@@ -104,6 +104,13 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         if one["objections"]:
             yield f"  objections then: {one['objections']}", "yellow"
         yield f"  quantwatch approve {one['decision']}, or quantwatch reject {one['decision']} --reason ...", "yellow"
+
+
+def _storm(pool: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    since = f" since {local(pool['since'], now)}" if pool["since"] else ""
+    yield f"pool {pool['pool']}: {pool['state']}{since}; {pool['reason']}", "bold red"
+    if pool["cooldown_until"]:
+        yield f"  it has calmed; its cooldown ends at {local(pool['cooldown_until'], now)}", "yellow"
 
 
 def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -116,6 +116,10 @@ def _pool(pool: PoolBoard) -> dict[str, Any]:
         "isolated": pool.isolated,
         "max_isolated": pool.allowed,
         "storm": pool.storm,
+        "state": pool.stands.state.value,
+        "reason": pool.stands.reason,
+        "since": time_json(pool.stands.since),
+        "cooldown_until": time_json(pool.stands.until),
     }
 
 

@@ -133,6 +133,7 @@ def _pool(page: _Page, pool: PoolBoard) -> None:
     page.put(m.POOL_ISOLATED, pool.isolated, pool.name)
     page.put(m.POOL_ALLOWED, pool.allowed, pool.name)
     page.put(m.STORM, pool.storm, pool.name)
+    page.choose(m.POOL_STATE, pool.stands.state, pool.name)
     page.choose(m.MODE, pool.mode, pool.name)
 
 

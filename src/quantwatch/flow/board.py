@@ -9,6 +9,7 @@ from quantwatch.flow.decision import PoolMode
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause, SetState, TargetState
@@ -50,9 +51,16 @@ class TargetBoard:
     left: bool = False
 
 
+WELL = PoolStanding("")
+"""Of a pool about which nothing more is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolBoard:
-    """One pool. allowed: how many of its targets may be isolated at once."""
+    """One pool. allowed: how many of its targets may be isolated at once. storm: it is not healthy as a whole.
+
+    stands: where it stands as a whole, and why.
+    """
 
     name: str
     mode: PoolMode
@@ -60,6 +68,7 @@ class PoolBoard:
     isolated: int
     allowed: int
     storm: bool = False
+    stands: PoolStanding = WELL
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,12 @@ class TargetState:
 
 
 class Axis(StrEnum):
-    """Which axis a transition belongs to."""
+    """Which axis a transition belongs to. POOL: the state of a whole pool (flow/pool.py)."""
 
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
+    POOL = "pool"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """From the verdicts on a target to an order, or to the reasons why not; everything is written down first."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -17,7 +17,7 @@ from quantwatch.flows.case import Case, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.order import order_of
-from quantwatch.flows.orders import Orders
+from quantwatch.flows.orders import Due, Orders
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.scene import fallback_of, scene
 from quantwatch.flows.watched import Watchlist
@@ -91,9 +91,13 @@ class Decider:
 
     async def objecting(self, case: Case, fallback: Fallback | None) -> tuple[Objection, ...]:
         """Everything that objects to a wish now, apart from the pool's mode. Raises StoreError."""
+        return objections(case.wish, await self.fleet(case, fallback))
+
+    async def fleet(self, case: Case, fallback: Fallback | None) -> Fleet:
+        """The pool of a wish as the brakes see it now. Raises StoreError."""
         now = self.clock.now()
-        fleet = await scene(case.wish, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
-        return objections(case.wish, replace(fleet, driver=self._other_way(case)))
+        found = await scene(case.wish, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
+        return replace(found, driver=self._other_way(case))
 
     def _other_way(self, case: Case) -> str | None:
         """Why a release cannot go the way the isolation went, or would bring back another node than was measured.
@@ -118,13 +122,20 @@ class Decider:
 
     async def act(self, decision: Decision, case: Case, *, closing: Proposal | None = None) -> None:
         """Give the order that a decision asks for. closing: the proposal that is approved by it. Raises StoreError."""
+        await self.orders.give(self._due(decision, case), closing=closing)
+
+    async def act_together(self, made: Sequence[tuple[Decision, Case]], *, closing: Proposal) -> None:
+        """Give the orders that one yes to a whole pool leads to, all or none. Raises StoreError."""
+        await self.orders.give_together([self._due(*one) for one in made], closing=closing)
+
+    def _due(self, decision: Decision, case: Case) -> Due:
         wanted, target = decision.wish, case.target
         states = self.memory.states_of(target.name, target.sets)
         old = self.memory.target_state(target.name, case.pool.name)
         same = old.node if wanted.action is Action.RELEASE else None
         order = order_of(decision, target, case.pool, driver=self.driver().name, states=states, node=same)
         guilty = next((one.process for one in states if one.task_set == wanted.task_set), None)
-        await self.orders.give(decision, order, old=old, process=guilty, closing=closing)
+        return Due(decision, order, old, guilty)
 
     async def _leave(self, decision: Decision) -> None:
         """Record a wish that nothing is done about, once for as long as the same things object."""

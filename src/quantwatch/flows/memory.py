@@ -12,6 +12,7 @@ from quantwatch.flow.decision import Action, Decision, Intent
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
@@ -21,14 +22,6 @@ from quantwatch.flows.windows import open_windows
 from quantwatch.record.store import Store
 
 Pair = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Storm:
-    """Whether a pool is in a storm. until: wall-clock end of its cooldown, None while it lasts or without one."""
-
-    raging: bool = False
-    until: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -43,6 +36,8 @@ class Memory:
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
+    storms: where each pool stands; kept: the same as it is in the store; checked: when the yardstick was last checked
+    for a pool in a storm.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -52,7 +47,9 @@ class Memory:
     success: dict[Pair, datetime] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     handshakes: dict[str, Handshake] = field(default_factory=dict)
-    storms: dict[str, Storm] = field(default_factory=dict)
+    storms: dict[str, PoolStanding] = field(default_factory=dict)
+    kept: dict[str, PoolStanding] = field(default_factory=dict)
+    checked: dict[str, datetime] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
     baseline: Identity | None = None
     baseline_trouble: str | None = None
@@ -76,6 +73,8 @@ class Memory:
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
         self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
+        self.storms = {one.pool: one for one in store.pools()}
+        self.kept = dict(self.storms)
         waiting, closed = store.proposals()
         self.proposals = {one.target: one for one in waiting}
         self.closed = {(one.target, one.action): one for one in closed}
@@ -148,8 +147,8 @@ class Memory:
         self.targets = {key: replace(one, since=_moved(one.since, by)) for key, one in self.targets.items()}
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
-        for storm in self.storms.values():
-            storm.until = _moved(storm.until, by)
+        self.storms = {name: _all_moved(one, by) for name, one in self.storms.items()}
+        self.checked = {name: at + by for name, at in self.checked.items()}
 
     def findings(self, target: str, task_set: str) -> tuple[Finding, ...]:
         """What the run that proved a breach found; nothing when that was in an earlier life of the daemon."""
@@ -173,6 +172,13 @@ class Memory:
 def _not_ahead(state: TargetState, now: datetime) -> TargetState:
     """A change from the future was written before the clock was set back; its hold begins anew."""
     return state if state.since is None or state.since <= now else replace(state, since=now)
+
+
+def _all_moved(one: PoolStanding, by: timedelta) -> PoolStanding:
+    since, began, raging, until, proven = (
+        _moved(at, by) for at in (one.since, one.began, one.raging, one.until, one.proven)
+    )
+    return replace(one, since=since, began=began, raging=raging, until=until, proven=proven)
 
 
 def _moved(at: datetime | None, by: timedelta) -> datetime | None:

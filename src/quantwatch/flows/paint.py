@@ -5,11 +5,12 @@ from datetime import datetime
 
 from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
 from quantwatch.flow.check import Check
+from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.state import AWAY, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
+from quantwatch.flows.weather import members
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
@@ -92,12 +93,13 @@ def _left(state: TargetState) -> TargetBoard:
 
 def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
     states = list(members(pool.name, watchlist, memory))
-    storm = memory.storms.get(pool.name)
+    stands = memory.storms.get(pool.name, PoolStanding(pool.name))
     return PoolBoard(
         name=pool.name,
         mode=pool.rules.mode,
         targets=len(states),
         isolated=sum(one.routing in AWAY for one in states),
         allowed=allowed(len(states), pool.rules.max_isolated),
-        storm=storm is not None and (storm.raging or storm.until is not None),
+        storm=stands.state is not PoolState.HEALTHY,
+        stands=stands,
     )

@@ -15,6 +15,7 @@ async def tend(watch: Watch) -> None:
     try:
         async with watch.one_at_a_time:
             await unbroken(_lapse(watch))
+            await watch.turns.storms.tend()
             await watch.proposals.tend()
     except StoreError:
         return  # tried again in a few seconds
