@@ -49,8 +49,8 @@ class PoolSettings(Strict):
     storm_cooldown: PositiveDuration = written("30m", "How long nothing acts after a storm has passed")
     on_fleet_degraded: OnFleetDegraded = Field(
         OnFleetDegraded.APPROVE,
-        description="In a storm in which the baseline is proven sound: a person is asked about the whole pool (approve), "
-        "or isolations go on as the mode has it, up to max_isolated (up_to_cap)",
+        description="In a storm with a baseline proven sound: a person is asked about the whole pool (approve), or "
+        "isolations go on as the mode has it, up to max_isolated (up_to_cap)",
     )
     release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
     minimum_hold: Duration = written("10m", "Shortest isolation, times the number of isolations so far, at most 8")

@@ -13,7 +13,7 @@ from quantwatch.flows.case import Case, PoolCase, standing
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.scene import fallback_of
 from quantwatch.flows.watch import Watch
-from quantwatch.judge.fleet import together
+from quantwatch.judge.fleet import OVERRIDDEN, said, together
 
 
 async def approve(watch: Watch, given: str, *, author: str) -> Heard:
@@ -76,21 +76,27 @@ async def _approve_pool(
     decider, now = watch.turns.decider, watch.clock.now()
     asked = [(one.wish, await decider.fleet(one, fallback)) for one in case.members]
     ruled = list(zip(case.members, together(asked), strict=True))
-    told = tuple(dict.fromkeys(one.reason for _, (_, found) in ruled for one in found))
+    told = tuple(f"overridden: {one.reason}" for one in said([one for _, one in ruled]) if one.brake in OVERRIDDEN)
     made = [
         (_of_member(one, proposal, found, now=now, id_=fresh_id("d", now, watch.random), author=author), one)
         for one, (ruling, found) in ruled
         if ruling is Ruling.ACT
     ]
     if not made:
-        why = "; ".join(told)
+        why = "; ".join(dict.fromkeys(_against(found) for _, (_, found) in ruled))
         raise InputError(f"not approved, since something objects now; {proposal.decision} stays open: {why}")
     going = [f"{one.target.name} leaves by decision {decision.id}" for decision, one in made]
-    staying = [f"{one.target.name} stays" for one, (ruling, _) in ruled if ruling is not Ruling.ACT]
+    held = [(one.target.name, found) for one, (ruling, found) in ruled if ruling is not Ruling.ACT]
+    staying = [f"{name} stays: {_against(found)}" for name, found in held]
     closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said="; ".join((*going, *staying)))
     await decider.act_together(made, closing=closed)
     watch.proposals.forget(closed)
     return Heard(proposal.decision, (*going, *staying, *told))
+
+
+def _against(found: tuple[Objection, ...]) -> str:
+    """What a yes to the whole pool does not override."""
+    return "; ".join(one.reason for one in found if one.brake not in OVERRIDDEN)
 
 
 def _of_member(

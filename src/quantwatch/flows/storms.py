@@ -18,13 +18,17 @@ from quantwatch.flows.memory import Memory, Pair
 from quantwatch.flows.scene import fallback_of
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.weather import guilty, storming
-from quantwatch.judge.fleet import together
+from quantwatch.judge.fleet import said, together
 from quantwatch.log import logger
 
 log = logger()
 
 AGAIN = timedelta(minutes=5)
 """After so long a yardstick that could not be proven is checked once more."""
+
+
+IDLE = Objection(Brake.DRY_RUN, "the pool's mode is dry_run, or its driver changes nothing, so nobody is asked")
+ASKS = Objection(Brake.AWAITING_APPROVAL, "a person has to agree to isolating a whole pool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +127,7 @@ class Storms:
         if decision.ruling is Ruling.PROPOSED:
             await self.decider.proposals.propose(decision, case)
             return
-        key = (decision.ruling, case.wish.run)
+        key = (decision.ruling, tuple(one.brake for one in decision.objections))
         if self.memory.told.get(case.wish.target) != key:
             await self.decider.keeper.write(lambda store: store.decide(decision))
             self.memory.told[case.wish.target] = key
@@ -134,18 +138,16 @@ class Storms:
         now, mode = self.decider.clock.now(), case.pool.rules.mode
         asked = [(one.wish, await self.decider.fleet(one, fallback)) for one in case.members]
         ruled = together(asked)
-        objections = list(dict.fromkeys(one for _, found in ruled for one in found))
+        objections = list(said(ruled))
         id_ = fresh_id("d", now, self.decider.random)
         dry = mode is PoolMode.DRY_RUN or not self.decider.driver().abilities.acts
         paused = any(one.covers(case.wish.target, case.pool.name, now=now) for one in self.memory.pausing(now))
         if dry or paused:
-            said = "the pool's mode is dry_run, or its driver changes nothing, so nobody is asked"
             free = not paused and any(ruling is Ruling.ACT for ruling, _ in ruled)
-            objections += [Objection(Brake.DRY_RUN, said)] if dry else []
+            objections += [IDLE] if dry else []
             ruling = Ruling.WOULD_HAVE if free else Ruling.SUPPRESSED
             return Decision(id_, now, case.wish, mode, ruling, tuple(objections))
-        asks = Objection(Brake.AWAITING_APPROVAL, "a person has to agree to isolating a whole pool")
-        return Decision(id_, now, case.wish, mode, Ruling.PROPOSED, (*objections, asks))
+        return Decision(id_, now, case.wish, mode, Ruling.PROPOSED, (*objections, ASKS))
 
 
 def _changes(old: PoolStanding, new: PoolStanding) -> list[Transition]:

@@ -96,6 +96,14 @@ def together(asked: Sequence[tuple[Wish, Fleet]]) -> list[tuple[Ruling, tuple[Ob
     return rulings
 
 
+def said(ruled: Sequence[tuple[Ruling, tuple[Objection, ...]]]) -> tuple[Objection, ...]:
+    """Everything that objects to such a yes, each thing once; of what is overridden the last word."""
+    found: dict[object, Objection] = {}
+    for one in (one for _, objecting in ruled for one in objecting):
+        found[one.brake if one.brake in OVERRIDDEN else one] = one
+    return tuple(found.values())
+
+
 def _raging(old: PoolStanding, weather: Weather, *, now: datetime) -> PoolStanding:
     """Where a pool stands while many breach. What was proven holds for as long as a self-check counts, unless refuted.
 
