@@ -9,7 +9,8 @@ from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Human, Pause, Routing, TargetState
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.flows.weather import of_pool, storming
+from quantwatch.flows.weather import confirmed, members, of_pool, storming
+from quantwatch.judge.brake import stormy
 from quantwatch.judge.wish import insists, overruled, wish, withdrawn
 
 
@@ -67,10 +68,11 @@ def pool_case(name: str, memory: Memory, watchlist: Watchlist, now: datetime) ->
         wanted = _wish(target, pool, memory, now)
         if wanted is not None and wanted.action is Action.ISOLATE:
             cases.append(Case(wanted, target, pool, watchlist))
-    if not cases:
-        return "no member's confirmed breach asks for it any more"
+    sure = confirmed(pool, watchlist, memory, now)
+    if not cases or not stormy(len(list(members(name, watchlist, memory))), sure, pool.rules.storm_share):
+        return f"the breaches of {sure} members are confirmed, which is too few, or none of them asks for it"
     names, runs = ", ".join(one.target.name for one in cases), sorted(one.wish.run or "" for one in cases)
-    reason = f"every member with a confirmed breach ({names}), since {at.reason}"
+    reason = f"every member with a confirmed breach (now {names}), since {at.reason}"
     return PoolCase(Wish(Action.ISOLATE, whole(name), name, reason, run=",".join(runs)), pool, tuple(cases))
 
 

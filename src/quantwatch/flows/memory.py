@@ -17,8 +17,9 @@ from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
-from quantwatch.flow.verdict import Finding
+from quantwatch.flow.verdict import BREACHES, Finding
 from quantwatch.flows.windows import open_windows
+from quantwatch.record.continuations import fingerprint
 from quantwatch.record.store import Store
 
 Pair = tuple[str, str]
@@ -37,7 +38,7 @@ class Memory:
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
     storms: where each pool stands; kept: the same as it is in the store; checked: when the yardstick was last checked
-    for a pool in a storm.
+    for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -50,6 +51,7 @@ class Memory:
     storms: dict[str, PoolStanding] = field(default_factory=dict)
     kept: dict[str, PoolStanding] = field(default_factory=dict)
     checked: dict[str, datetime] = field(default_factory=dict)
+    yardsticks: dict[Pair, str] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
     baseline: Identity | None = None
     baseline_trouble: str | None = None
@@ -116,6 +118,8 @@ class Memory:
             self.proofs[pair] = record
         elif state.proof is None:
             self.proofs.pop(pair, None)
+        if record.quality in BREACHES and record.baseline is not None:
+            self.yardsticks[pair] = self.yardstick_of(record.baseline, record.task_set)
         self.loads[pair] = record.load_before, record.load_after
         if record.node is not None:
             self.identities[record.target] = record.node
@@ -126,6 +130,11 @@ class Memory:
             return []
         change = (str(old.quality), str(state.quality), state.reason)
         return [Transition(ended, record.target, Axis.QUALITY, *change, task_set=record.task_set, run=record.id)]
+
+    def yardstick_of(self, baseline: Identity, task_set: str) -> str:
+        """What tells one yardstick of a task set from another: the baseline, and its enrolled answers if any."""
+        standing = self.references.get(task_set)
+        return f"{fingerprint(baseline)} {standing.digest if standing is not None else ''}"
 
     def often_busy(self, record: RunRecord, *, busy: bool, most: int) -> bool:
         """Count runs in a row that spared a busy target; True from `most` on, until a minimal probe was made."""
@@ -162,6 +171,7 @@ class Memory:
         names = {task_set for _, task_set in pairs}
         self.references = {name: one for name, one in self.references.items() if name in names}
         self.busy = {pair: one for pair, one in self.busy.items() if pair in pairs}
+        self.yardsticks = {pair: one for pair, one in self.yardsticks.items() if pair in pairs}
 
     def left_behind(self, configured: Iterable[str]) -> list[TargetState]:
         """Targets that are no longer configured and still out of traffic by our own decision."""

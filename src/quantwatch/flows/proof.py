@@ -61,8 +61,12 @@ async def _proved(name: str, targets: Sequence[Watched], turn: Turn, memory: Mem
         check = await checked(comparison, wanted, turn, thorough=True, clean=False)
         await comparison.baseline.look_back()
     met = await asyncio.gather(*(_met(one, wanted, comparison.baseline) for one in targets))
+    who = comparison.baseline.identity
+    now = memory.yardstick_of(who, name) if who is not None else None
     for one, shaken in zip(targets, met, strict=True):
-        memory.heed((one.name, name), check)
+        same = now is not None and memory.yardsticks.get((one.name, name)) == now
+        if same or check.sound is False:  # a breach by another yardstick is not proven by this one
+            memory.heed((one.name, name), check)
         if shaken.ok is not None:
             memory.handshakes[one.name] = shaken
 

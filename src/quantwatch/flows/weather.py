@@ -9,7 +9,7 @@ from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory, Pair
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.judge.fleet import Weather, stand
-from quantwatch.judge.standing import FRESH_PERIODS, fresh
+from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
 
 
 def members(pool: str, watchlist: Watchlist, memory: Memory) -> Iterable[TargetState]:
@@ -50,12 +50,17 @@ def weather(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: dateti
     states = list(members(pool.name, watchlist, memory))
     began = memory.storms.get(pool.name, PoolStanding(pool.name)).began
     out = {one.target for one in states if one.routing in AWAY and not _left_since(one, began)}
-    bad = {pair: period for pair, period in guilty(pool.name, watchlist, memory, now).items() if pair[0] not in out}
-    periods: dict[str, float] = {}
-    for (_, name), period in bad.items():
-        periods[name] = max(periods.get(name, 0.0), FRESH_PERIODS * period)
-    names = frozenset(name for name, _ in bad)
-    return Weather(len(states), names, periods, memory.checks, _mismatch(names, memory))
+    found = guilty(pool.name, watchlist, memory, now)
+    bad = {pair: FRESH_PERIODS * period for pair, period in found.items() if pair[0] not in out}
+    return Weather(len(states), bad, memory.checks, _mismatch({name for name, _ in bad}, memory))
+
+
+def confirmed(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> int:
+    """How many of those that count have a confirmed breach."""
+    names = weather(pool, watchlist, memory, now).breaching
+    found = [one for one in of_pool(pool.name, watchlist) if one.name in names]
+    states = [(memory.states_of(one.name, one.sets), one.periods) for one in found]
+    return sum(target_quality(known, now=now, periods=periods)[0] in BREACHES for known, periods in states)
 
 
 def _left_since(state: TargetState, began: datetime | None) -> bool:

@@ -24,16 +24,21 @@ OVERRIDDEN = frozenset({Brake.CAP, Brake.STORM, Brake.RATE})
 class Weather:
     """What a pool looks like at one moment.
 
-    members: how many it has. breaching: those that breach and count. guilty: the task sets on which they do, with how
-    long a self-check of the baseline counts, in seconds. checks: the latest self-check of each target and task set.
-    mismatch: why the baseline and a member that breaches cannot be compared at all, by the latest handshakes.
+    members: how many it has. guilty: those that breach and count, with their task sets and how long a self-check of the
+    baseline counts for each, in seconds. checks: the latest self-check for each target and task set, of the baseline
+    that it was measured against. mismatch: why the baseline and a member that breaches cannot be compared at all, by
+    the latest handshakes.
     """
 
     members: int
-    breaching: frozenset[str] = frozenset()
-    guilty: Mapping[str, float] = field(default_factory=dict)
+    guilty: Mapping[Pair, float] = field(default_factory=dict)
     checks: Mapping[Pair, Check] = field(default_factory=dict)
     mismatch: str | None = None
+
+    @property
+    def breaching(self) -> list[str]:
+        """Names of those that breach and count, in order."""
+        return sorted({target for target, _ in self.guilty})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +70,22 @@ def stand(old: PoolStanding, weather: Weather, rules: PoolRules, *, now: datetim
 
 
 def proof(weather: Weather, *, since: datetime, now: datetime) -> Proof:
-    """Whether the yardstick was proven sound on every guilty task set since then, thoroughly, and not too long ago."""
+    """Whether the yardstick was proven sound for every breach since then, thoroughly, and not too long ago.
+
+    Another baseline than the one that was proven is another yardstick, so a new one refutes what was proven before.
+    """
     moved = next((one for one in weather.checks.values() if one.sound is False), None)
     if moved is not None:
         return Proof(None, moved.trouble or "it no longer gives its stored answers", refuted=True)
     if weather.mismatch is not None:
         return Proof(None, weather.mismatch, refuted=True)
     times = []
-    for name, seconds in sorted(weather.guilty.items()):
-        at, why = _checked(name, weather.checks, since=since)
-        if at is None or (now - at).total_seconds() > seconds:
-            return Proof(None, why or f"its last self-check on {name} is too old")
-        times.append(at)
+    for pair, seconds in sorted(weather.guilty.items()):
+        check = weather.checks.get(pair)
+        missing = _missing(check, pair[1], since=since, until=now - timedelta(seconds=seconds))
+        if check is None or missing is not None:
+            return Proof(None, missing or "", refuted=check is not None and check.new)
+        times.append(check.at)
     return Proof(min(times, default=None))
 
 
@@ -115,7 +124,7 @@ def _raging(old: PoolStanding, weather: Weather, *, now: datetime) -> PoolStandi
     window = max(weather.guilty.values(), default=0.0)
     held = proven is not None and (now - proven).total_seconds() <= window
     state = PoolState.FLEET_DEGRADED if held else PoolState.STORM
-    names = sorted(weather.breaching)
+    names = weather.breaching
     many = f"{len(names)} of {weather.members} members breach at once ({', '.join(names)})"
     sure = "the baseline is proven sound" if held else f"the baseline is not proven sound: {found.why}"
     return PoolStanding(
@@ -129,18 +138,16 @@ def _raging(old: PoolStanding, weather: Weather, *, now: datetime) -> PoolStandi
     )
 
 
-def _checked(task_set: str, checks: Mapping[Pair, Check], *, since: datetime) -> tuple[datetime | None, str]:
-    """When the yardstick was last proven on a task set, all of its answers asked; or why it was not since then."""
-    recent = [one for (_, name), one in checks.items() if name == task_set and one.thorough and one.at >= since]
-    sound = [one.at for one in recent if one.sound]
-    if sound:
-        return max(sound), ""
-    if not recent:
-        return None, f"it has not been checked on {task_set} since the storm began"
-    if any(one.new for one in recent):
+def _missing(check: Check | None, task_set: str, *, since: datetime, until: datetime) -> str | None:
+    """What a self-check lacks to be a proof. since: when the storm began. until: an older one counts no more."""
+    if check is not None and check.new:
         cure = "`quantwatch accept-baseline` if they are right"
-        return None, f"no clean run has proven its answers on {task_set} yet; {cure}"
-    return None, f"it could not be held against its stored answers on {task_set}"
+        return f"no clean run has proven its answers on {task_set} yet; {cure}"
+    if check is None or check.at < since or not check.thorough:
+        return f"it has not been checked on {task_set} since the storm began"
+    if not check.sound:
+        return f"it could not be held against its stored answers on {task_set}"
+    return f"its last self-check on {task_set} is too old" if check.at < until else None
 
 
 def _without(fleet: Fleet, leaving: set[str]) -> Fleet:
