@@ -18,7 +18,7 @@ from support.gateway import Gateway
 from support.receiver import Receiver
 from support.watching import EVERY, Bench, HandClock, restarted, settings, watching
 
-BAD = 1.0
+BAD = 2.0
 HOOK = {"name": "ops", "kind": "webhook", "url": "http://hook/in", "min_severity": "info"}
 POOL = "pool:chat"
 ALL = ("a", "b", "c")
@@ -30,7 +30,7 @@ def asking(*targets: str, **pool: Any) -> dict[str, Any]:
     return settings(
         *(targets or ALL),
         pool=given,
-        task_set={"confirm_cycles": 3},
+        task_set={"confirm_cycles": 3, "draw": 5, "draw_at_most": 10},
         notifications=[HOOK],
         probe={"patience": "0s", "max_waiting": 50},
     )

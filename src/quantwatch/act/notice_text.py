@@ -30,6 +30,9 @@ RUNBOOK = {
 }
 """The runbook's section about each topic."""
 
+SECTIONS = {(Topic.STORM, "fleet_degraded"): "alert-fleet-degraded"}
+"""Where a state of a topic has a section of its own."""
+
 METRICS = {
     Metric.KL_MEAN: "mean KL",
     Metric.KL_P99: "KL P99",
@@ -79,7 +82,8 @@ class Message:
 def message(notice: Notice, *, runbook_url: str | None = None) -> Message:
     """The message of a notice. runbook_url: where the runbook lies; the path in the project if left out."""
     head = notice.matter.severity.upper() if notice.matter.standing else "RESOLVED"
-    link = f"{runbook_url or PAGE}#{RUNBOOK[notice.matter.topic]}"
+    topic = notice.matter.topic
+    link = f"{runbook_url or PAGE}#{SECTIONS.get((topic, notice.matter.state), RUNBOOK[topic])}"
     return Message(f"[{head}] {_title(notice.matter)}", tuple(_facts(notice)), link)
 
 

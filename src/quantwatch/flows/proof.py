@@ -21,14 +21,16 @@ PROOF_SECONDS = 120.0
 Prover = Callable[[Generation, Memory, Collection[Pair]], Awaitable[None]]
 
 
-async def prove(generation: Generation, memory: Memory, guilty: Collection[Pair]) -> None:
+async def prove(
+    generation: Generation, memory: Memory, guilty: Collection[Pair], *, seconds: float = PROOF_SECONDS
+) -> None:
     """Hold the baseline against its stored answers to every guilty task set, and against every guilty node.
 
     What is found stands in memory as what a run finds does. guilty: targets and task sets that breach.
     """
     generation.users += 1
     try:
-        async with asyncio.timeout(PROOF_SECONDS):
+        async with asyncio.timeout(seconds):
             await self_check(generation, memory, thorough=True)
             for name, targets in _by_set(generation, guilty).items():
                 await _proved(name, targets, generation.turn, memory)
