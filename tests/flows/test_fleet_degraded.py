@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantwatch.errors import InputError
+from quantwatch.errors import InputError, StoreError
 from quantwatch.flow.decision import Action, Brake, Ruling
 from quantwatch.flow.pool import PoolState
 from quantwatch.flow.proposal import Fate, Proposal
@@ -14,6 +14,8 @@ from quantwatch.flow.state import Axis, Routing
 from quantwatch.flow.word import Word
 from quantwatch.flows.approve import approve, reject
 from quantwatch.flows.words import hold
+from quantwatch.record.engine import Pragmas
+from quantwatch.record.store import Options
 from support.gateway import Gateway
 from support.receiver import Receiver
 from support.watching import EVERY, Bench, HandClock, restarted, settings, watching
@@ -22,6 +24,7 @@ BAD = 2.0
 HOOK = {"name": "ops", "kind": "webhook", "url": "http://hook/in", "min_severity": "info"}
 POOL = "pool:chat"
 ALL = ("a", "b", "c")
+IMPATIENT = Options(pragmas=Pragmas(busy_seconds=0.01))
 
 
 def asking(*targets: str, **pool: Any) -> dict[str, Any]:
@@ -168,8 +171,8 @@ async def test_a_real_bad_rollout_is_told_proposed_approved_and_comes_to_an_end(
         assert storms(receiver) == [("fleet_degraded", True), ("healthy", False)]
 
 
-async def test_nobody_leaves_while_the_fallback_is_overloaded_and_the_proposal_stays(tmp_path: Path) -> None:
-    async with watching(tmp_path, asking()) as bench:
+async def test_nobody_leaves_while_the_fallback_is_overloaded_or_nothing_can_be_written(tmp_path: Path) -> None:
+    async with watching(tmp_path, asking(), options=IMPATIENT) as bench:
         await rollout(bench)
         one = waiting(bench)
         bench.baseline.waiting = 9
@@ -179,6 +182,14 @@ async def test_nobody_leaves_while_the_fallback_is_overloaded_and_the_proposal_s
         assert waiting(bench) == one
 
         bench.baseline.waiting = 0
+        lock = bench.lock()
+        with pytest.raises((StoreError, InputError)):
+            await approve(bench.watch, one.decision, author="ada")
+        lock.close()
+        await bench.mend()
+        assert bench.gateway.calls == []
+        assert waiting(bench) == one
+
         await approve(bench.watch, one.decision, author="ada")
         await bench.settle()
         assert len(isolated(bench)) == 3

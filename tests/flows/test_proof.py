@@ -4,9 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from quantwatch.flow.pool import PoolState
+from quantwatch.flows.enroll import Ending
 from quantwatch.flows.proof import prove
-from support.watching import Bench, restarted, settings, watching
+from support.enrolments import enrolled, raw
+from support.watching import Bench, node, restarted, settings, watching
 
 BAD = 2.0
 PAIR = ("a", "letters")
@@ -87,3 +91,35 @@ async def test_a_proof_that_takes_too_long_proves_nothing(tmp_path: Path) -> Non
         assert bench.memory.checks[PAIR] is before
         assert bench.watch.generation.users == 0
         bench.wire.held.clear()
+
+
+async def three_with_enrolled_answers(place: Path) -> dict[str, Any]:
+    whole = raw(store={"path": str(place / "q.db")}, task_set={"confirm_cycles": 3, "draw": 5, "draw_at_most": 10})
+    whole["targets"].append(whole["targets"][0] | {"name": "c", "url": "http://c"})
+    one = await enrolled(place, node(number=0), content=whole, anew=True)
+    assert one.ending is Ending.ENROLLED, one.reason
+    return whole
+
+
+@pytest.mark.parametrize("baseline", ["off", "the same", "another"])
+async def test_enrolled_answers_are_the_yardstick_unless_the_baseline_itself_has_moved(
+    tmp_path: Path, baseline: str
+) -> None:
+    whole = await three_with_enrolled_answers(tmp_path)
+    async with watching(tmp_path, whole) as bench:
+        await bench.rounds(1)
+        assert "baseline" not in bench.wire.calls
+        for name in ("a", "b"):
+            restarted(bench.nodes[name], damage=BAD)
+        if baseline == "off":
+            bench.wire.down = {"baseline"}
+        if baseline == "another":
+            restarted(bench.baseline, seed=99)
+        await bench.round("a")
+        assert "baseline" not in bench.wire.calls
+        await bench.round("b")
+        pool = bench.board().pools[0].stands
+        assert "baseline" in bench.wire.calls  # it was asked at once, with nothing due
+        moved = baseline == "another"
+        assert pool.state is (PoolState.STORM if moved else PoolState.FLEET_DEGRADED)
+        assert ("reference_drifted" in pool.reason) == moved
