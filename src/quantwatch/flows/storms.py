@@ -120,7 +120,10 @@ class Storms:
         if whole(name) in self.memory.proposals:
             return None
         found = pool_case(name, self.memory, self.watchlist, self.decider.clock.now())
-        return None if isinstance(found, str) else found
+        if isinstance(found, str):
+            self.memory.told.pop(whole(name), None)  # when it comes again, it is recorded again
+            return None
+        return found
 
     async def _put(self, case: PoolCase, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)

@@ -62,7 +62,8 @@ def _done(target: Watched, view: View) -> str:
     if state.human is not Human.NONE:
         return f"nothing: a person has set it to {state.human}"
     if asked is not None:
-        return f"nothing yet: {asked.action} {asked.target} waits for approval, decision {asked.decision}"
+        of = " of the whole pool" if asked.of_pool else ""
+        return f"nothing yet: {asked.action}{of} waits for approval, decision {asked.decision}"
     if held is not None and held.wish.action is Action.ISOLATE:
         return f"not isolated: {'; '.join(one.reason for one in held.objections)}"
     mode = view.watchlist.pools[target.pool].rules.mode
