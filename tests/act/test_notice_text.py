@@ -89,6 +89,18 @@ def test_every_topic_has_another_title_once_it_is_over_and_a_severity(topic: Top
         assert standing.title.partition("] ")[2] != over.title.partition("] ")[2]
 
 
+def test_a_proposal_about_a_whole_pool_names_the_pool() -> None:
+    told = notice(Topic.PROPOSAL, state="d-7", target=None)
+    assert message(told).title == "[WARNING] pool chat: d-7 waits for approval"
+
+
+def test_a_degraded_fleet_has_a_section_of_its_own() -> None:
+    anchors = {message(notice(Topic.STORM, state=state)).runbook.partition("#")[2] for state in ("storm", "healthy")}
+    assert anchors == {"alert-storm"}
+    assert message(notice(Topic.STORM, state="fleet_degraded")).runbook.endswith("#alert-fleet-degraded")
+    assert "### Alert: fleet degraded" in (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("topic", Topic)
 def test_every_topic_leads_to_a_section_of_the_runbook(topic: Topic) -> None:
     text = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")

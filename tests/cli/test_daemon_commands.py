@@ -20,6 +20,7 @@ from quantwatch.cli.main import main
 from quantwatch.cli.status import age, local, show_status
 from quantwatch.expose.as_json import board_json
 from quantwatch.flow.board import BaselineBoard, Board
+from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.reference import ReferenceStanding, ReferenceState
 from quantwatch.flow.state import Human, Pause, Routing
 from quantwatch.flow.verdict import Quality
@@ -32,6 +33,13 @@ from support.tiny_node import TinyNode
 
 TOKEN = "t0ken-value"  # noqa: S105, of a daemon that lives for a test
 NOW = AT + timedelta(minutes=3)
+STANDS = PoolStanding(
+    "chat",
+    PoolState.STORM,
+    since=AT,
+    until=AT + timedelta(minutes=30),
+    reason="2 of 3 members breach at once (a, b), and nothing is proven",
+)
 
 
 @dataclass(slots=True)
@@ -376,7 +384,7 @@ def test_everything_that_stands_in_the_way_is_shown() -> None:
     )
     stormy = replace(
         picture,
-        pools=(replace(picture.pools[0], storm=True),),
+        pools=(replace(picture.pools[0], storm=True, stands=STANDS),),
         baseline=BaselineBoard(sound=False, trouble="its answers have changed"),
     )
     text = " ".join(shown(stormy).split())
@@ -389,7 +397,8 @@ def test_everything_that_stands_in_the_way_is_shown() -> None:
         "orders to the gateway that are still open: 2",
         "baseline: not sound, so nothing acts: its answers have changed",
         "pool chat: mode enforce, 0 of 1 out of traffic, at most 1",
-        "pool chat: storm; too many breach at once, so nothing acts there",
+        f"pool chat: storm since {local(AT.isoformat(), NOW)}; {STANDS.reason}",
+        f"it has calmed; its cooldown ends at {local((AT + timedelta(minutes=30)).isoformat(), NOW)}",
         "by ada: rollout (p-7)",
     ):
         assert words in text

@@ -271,7 +271,7 @@ async def test_nothing_is_proposed_under_a_pause_or_where_the_driver_changes_not
 
 async def test_too_many_open_proposals_pause_the_pool(tmp_path: Path) -> None:
     names = ("a", "b", "c", "d", "e", "f", "g")
-    async with watching(tmp_path, asking(*names)) as bench:
+    async with watching(tmp_path, asking(*names, storm_share=1.0)) as bench:
         await bench.rounds(1)
         for name in names[:6]:
             restarted(bench.nodes[name], damage=BAD)

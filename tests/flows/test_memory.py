@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from quantwatch.flow.check import Check
+from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.state import Axis, Pause, Routing, TargetState
 from quantwatch.flow.verdict import Quality
-from quantwatch.flows.memory import Memory, Storm
+from quantwatch.flows.memory import Memory
 from quantwatch.flows.upkeep import end_pauses
 from support.builders import FakeClock
 from support.stored import NODE, after, at, decision, intent, leaving, opened, run, set_report
@@ -150,13 +151,16 @@ def test_a_target_that_moved_to_another_pool_belongs_there() -> None:
 def test_setting_the_clock_moves_every_moment_and_no_age() -> None:
     memory = Memory(
         targets={"x": TargetState("x", "chat", Routing.OUT, since=at(3)), "y": TargetState("y", "chat")},
-        storms={"chat": Storm(until=at(9)), "calm": Storm()},
+        storms={"chat": PoolStanding("chat", began=at(1), until=at(9)), "calm": PoolStanding("calm")},
+        checked={"chat": at(2)},
     )
     memory.learn(run(1), after(run(1)), at(2))
     memory.shift(-60.0)
 
     assert (memory.targets["x"].since, memory.targets["y"].since) == (at(2), None)
-    assert (memory.storms["chat"].until, memory.storms["calm"].until) == (at(8), None)
+    assert memory.storms["chat"] == PoolStanding("chat", began=at(0), until=at(8))
+    assert memory.storms["calm"] == PoolStanding("calm")
+    assert memory.checked == {"chat": at(1)}
     assert memory.success["int8-a", "math"] == at(1)
     assert memory.sets["int8-a", "math"].at == after(run(0)).at
 

@@ -10,14 +10,15 @@ from quantwatch.flow.board import SelfBoard
 from quantwatch.flow.check import Check
 from quantwatch.flow.decision import PoolMode
 from quantwatch.flow.fleet import PoolRules
+from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.state import AWAY, Pause, Routing, SetState, TargetState
 from quantwatch.flow.verdict import Quality
-from quantwatch.flows.memory import Memory, Storm
+from quantwatch.flows.memory import Memory
 from quantwatch.flows.paint import paint
-from quantwatch.flows.scene import breaching, storming
 from quantwatch.flows.turn import decisive
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
+from quantwatch.flows.weather import breaching, storming
 from support.builders import answering, prober
 from support.runs import POOL
 from support.stored import START, at, run, set_report
@@ -89,14 +90,14 @@ def test_a_storm_ends_a_cooldown_after_it_has_calmed_down() -> None:
     watched = watchlist("a", "b", "c", storm_cooldown_seconds=1800.0)
     pool, known = watched.pools["chat"], memory(*bad("a", "b"))
     assert storming(pool, watched, known, at(1))
-    assert known.storms["chat"] == Storm(raging=True)
+    assert (known.storms["chat"].raging, known.storms["chat"].until) == (at(1), None)
 
     known.sets = memory(*bad("a", minutes=5)).sets
     assert storming(pool, watched, known, at(5))
-    assert known.storms["chat"] == Storm(raging=False, until=at(35))
+    assert (known.storms["chat"].raging, known.storms["chat"].until) == (None, at(35))
     assert storming(pool, watched, known, at(34))
     assert not storming(pool, watched, known, at(35))
-    assert known.storms["chat"] == Storm()
+    assert (known.storms["chat"].state, known.storms["chat"].began) == (PoolState.HEALTHY, None)
 
 
 def test_a_storm_that_comes_back_within_its_cooldown_has_a_whole_one_ahead() -> None:
@@ -161,13 +162,11 @@ def test_a_pause_is_shown_until_its_time_is_over() -> None:
     assert picture(known, watchlist("a"), 5).pauses == ()
 
 
-@pytest.mark.parametrize(
-    ("storm", "shown"),
-    [(None, False), (Storm(), False), (Storm(raging=True), True), (Storm(until=at(9)), True)],
-)
-def test_a_storm_is_shown_with_its_cooldown(storm: Storm | None, shown: bool) -> None:
-    known = memory(storms={} if storm is None else {"chat": storm})
-    assert picture(known, watchlist("a")).pools[0].storm is shown
+@pytest.mark.parametrize("state", [None, *PoolState])
+def test_a_pool_is_shown_as_it_stands(state: PoolState | None) -> None:
+    stands = PoolStanding("chat") if state is None else PoolStanding("chat", state, since=at(0), until=at(9))
+    (pool,) = picture(memory(storms={} if state is None else {"chat": stands}), watchlist("a")).pools
+    assert (pool.storm, pool.stands) == (state not in (None, PoolState.HEALTHY), stands)
 
 
 def test_the_baseline_is_as_sound_as_its_worst_self_check() -> None:

@@ -206,7 +206,7 @@ async def test_a_storm_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
         await bench.rounds(2)
         storms = [one for one in receiver.bodies if one["topic"] == "storm"]
         assert [(one["state"], one["severity"]) for one in storms] == [("fleet_degraded", "critical")]
-        assert storms[0]["reason"] == "2 targets breach at once (a, b), and the baseline is proven sound"
+        assert storms[0]["reason"] == "2 of 3 members breach at once (a, b), and the baseline is proven sound"
         restarted(bench.nodes["b"])
         await bench.rounds(2)
         assert [one["standing"] for one in receiver.bodies if one["topic"] == "storm"] == [True]

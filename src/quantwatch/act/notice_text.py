@@ -30,6 +30,9 @@ RUNBOOK = {
 }
 """The runbook's section about each topic."""
 
+SECTIONS = {(Topic.STORM, "fleet_degraded"): "alert-fleet-degraded"}
+"""Where a state of a topic has a section of its own."""
+
 METRICS = {
     Metric.KL_MEAN: "mean KL",
     Metric.KL_P99: "KL P99",
@@ -79,7 +82,8 @@ class Message:
 def message(notice: Notice, *, runbook_url: str | None = None) -> Message:
     """The message of a notice. runbook_url: where the runbook lies; the path in the project if left out."""
     head = notice.matter.severity.upper() if notice.matter.standing else "RESOLVED"
-    link = f"{runbook_url or PAGE}#{RUNBOOK[notice.matter.topic]}"
+    topic = notice.matter.topic
+    link = f"{runbook_url or PAGE}#{SECTIONS.get((topic, notice.matter.state), RUNBOOK[topic])}"
     return Message(f"[{head}] {_title(notice.matter)}", tuple(_facts(notice)), link)
 
 
@@ -88,7 +92,8 @@ def _title(matter: Matter) -> str:
     scope = matter.subject.partition(" ")[2]  # of a pause; its id stands before it
     said = standing if matter.standing else over
     state = _ROUTED.get(matter.state, matter.state) if matter.topic is Topic.ROUTING else matter.state
-    return said.format(target=matter.target, pool=matter.pool, task_set=matter.task_set, state=state, scope=scope)
+    about = matter.target or f"pool {matter.pool}"  # a proposal may be about a whole pool
+    return said.format(target=about, pool=matter.pool, task_set=matter.task_set, state=state, scope=scope)
 
 
 def _facts(notice: Notice) -> Iterator[tuple[str, str]]:

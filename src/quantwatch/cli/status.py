@@ -103,7 +103,7 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         if pool.get("rungs"):
             yield f"pool {pool['pool']}: traffic on rung {pool['rung'] or '-'} of {' -> '.join(pool['rungs'])}", ""
         if pool["storm"]:
-            yield f"pool {pool['pool']}: storm; too many breach at once, so nothing acts there", "bold red"
+            yield from _storm(pool, now)
         if pool.get("missing"):
             named = ", ".join(pool["missing"])
             yield f"pool {pool['pool']}: by the gateway's own list no traffic goes to {named}", "yellow"
@@ -123,6 +123,13 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
 def _unending(pause: dict[str, Any], now: datetime) -> str:
     review = pause.get("review")
     return "until resumed" if review is None else f"until resumed (review {local(review, now)})"
+
+
+def _storm(pool: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+    since = f" since {local(pool['since'], now)}" if pool["since"] else ""
+    yield f"pool {pool['pool']}: {pool['state']}{since}; {pool['reason']}", "bold red"
+    if pool["cooldown_until"]:
+        yield f"  it has calmed; its cooldown ends at {local(pool['cooldown_until'], now)}", "yellow"
 
 
 def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:

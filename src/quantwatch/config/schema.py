@@ -18,6 +18,7 @@ from quantwatch.config.strict import Name, Strict
 from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
 from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.decision import Lane, PoolMode
+from quantwatch.flow.pool import OnFleetDegraded
 from quantwatch.flow.prompt import ProbeMode
 
 
@@ -65,6 +66,11 @@ class PoolSettings(Strict):
         0.5, description="When this share of a pool of three or more breaches at once, nothing acts"
     )
     storm_cooldown: PositiveDuration = written("30m", "How long nothing acts after a storm has passed")
+    on_fleet_degraded: OnFleetDegraded = Field(
+        OnFleetDegraded.APPROVE,
+        description="In a storm with a baseline proven sound: a person is asked about the whole pool (approve), or "
+        "isolations go on as the mode has it, up to max_isolated (up_to_cap)",
+    )
     release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
     release_margin: Share = Field(
         0.2,

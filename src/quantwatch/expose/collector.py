@@ -134,6 +134,7 @@ def _pool(page: _Page, pool: PoolBoard) -> None:
     page.put(m.POOL_ALLOWED, pool.allowed, pool.name)
     page.put(m.POOL_MISSING, None if pool.missing is None else len(pool.missing), pool.name)
     page.put(m.STORM, pool.storm, pool.name)
+    page.choose(m.POOL_STATE, pool.stands.state, pool.name)
     page.choose(m.MODE, pool.mode, pool.name)
     for rung in pool.rungs:
         page.put(m.POOL_RUNG, rung == pool.rung, pool.name, rung)

@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram
 
 from quantwatch.expose import metrics as m
 from quantwatch.flow.decision import Action, Brake, Result, Ruling
+from quantwatch.flow.pool import PoolState, whole
 from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Human, Routing, Transition
@@ -25,10 +26,11 @@ OWN_PAUSES = ("approvals", "gateway", "store", "store_lost")
 """What leads to a pause of our own."""
 
 OTHER = "other"
-STATES: dict[Axis, type[Quality] | type[Routing] | type[Human]] = {
+STATES: dict[Axis, type[Quality] | type[Routing] | type[Human] | type[PoolState]] = {
     Axis.QUALITY: Quality,
     Axis.ROUTING: Routing,
     Axis.HUMAN: Human,
+    Axis.POOL: PoolState,
 }
 
 COUNTERS = (
@@ -130,6 +132,7 @@ class Meters:
     def forget_pool(self, pool: str) -> None:
         """Drop every series of a pool that has left."""
         self._forget("pool", pool)
+        self._forget("target", whole(pool))
 
     def forget_set(self, task_set: str) -> None:
         """Drop every series of a task set that has left."""
@@ -167,7 +170,7 @@ class Meters:
         self._count(m.PROPOSALS, pool, action.value, fate.value)
 
     def transition(self, change: Transition) -> None:
-        """Count a change of a target's state."""
+        """Count a change of a target's state, or of a pool's."""
         known = {state.value for state in STATES[change.axis]}
         self._count(m.TRANSITIONS, change.target, change.axis.value, change.new if change.new in known else OTHER)
 

@@ -116,6 +116,7 @@ POOL_ALLOWED = Series("pool_max_isolated_targets", "How many targets of a pool m
 POOL_RUNG = Series("pool_rung", "1 for the rung that a ladder's traffic is on; 0 for others.", ("pool", "rung"))
 WEIGHT = Series("target_weight_ratio", "Share of its own weight that a target has at the gateway.", TARGET)
 STORM = Series("storm_active", "Whether so many targets of a pool breach at once that nothing acts.", POOL)
+POOL_STATE = Series("pool_state", "1 for where a pool stands as a whole; 0 for the others.", ("pool", "state"))
 APPROVALS = Series("open_approvals", "Proposals of a pool that wait for a person.", POOL)
 MODE = Series("mode", "1 for how far quantwatch may go with a pool; 0 for the others.", ("pool", "mode"))
 PAUSED = Series(
@@ -171,7 +172,7 @@ LIMIT_BREACHES = Series("threshold_breaches_total", "Runs over a critical limit,
 SUPPRESSED = Series("actions_suppressed_total", "Wishes to act that something objected to.", ("pool", "reason"))
 DECISIONS = Series("decisions_total", "Decisions about targets.", ("pool", "action", "ruling"))
 PROPOSALS = Series("proposals_closed_total", "Proposals that no longer wait for a person.", ("pool", "action", "fate"))
-TRANSITIONS = Series("state_transitions_total", "Changes of a target's state.", ("target", "axis", "to"))
+TRANSITIONS = Series("state_transitions_total", "Changes of state of targets and pools.", ("target", "axis", "to"))
 GATEWAY_CALLS = Series("gateway_requests_total", "Calls to the gateway.", ("driver", "action"))
 GATEWAY_FAILURES = Series(
     "gateway_request_failures_total", "Calls to the gateway that failed.", ("driver", "action", "reason")

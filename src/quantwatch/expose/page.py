@@ -63,7 +63,7 @@ def _lines(board: Board) -> Iterable[str]:
     if own.gateway_trouble is not None:
         yield _said("warn", f"Gateway: {own.gateway_trouble}")
     for pool in board.pools:
-        storm = _said("bad", ", storm: nothing acts") if pool.storm else ""
+        storm = _said("bad", f", {pool.stands.state}: {pool.stands.reason}") if pool.storm else ""
         away = f"{pool.isolated} of {pool.targets} isolated, {pool.allowed} allowed"
         rung = f", traffic on rung {escape(pool.rung or 'none')}" if pool.rungs else ""
         yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{rung}{storm}"

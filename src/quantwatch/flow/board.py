@@ -9,6 +9,7 @@ from quantwatch.flow.decision import PoolMode
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause, SetState, TargetState
@@ -58,13 +59,17 @@ class TargetBoard:
     weight: int | None = None
 
 
+WELL = PoolStanding("")
+"""Of a pool about which nothing more is known."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolBoard:
-    """One pool. allowed: how many of its targets may be isolated at once.
+    """One pool. allowed: how many of its targets may be isolated at once. storm: it is not healthy as a whole.
 
     missing: targets in traffic on record that get none by the gateway's own list; None where that is not known.
     rungs: of its ladder, the cheapest first; empty without. rung: the one that the traffic is on, None where nobody of
-    it is in.
+    it is in. stands: where it stands as a whole, and why.
     """
 
     name: str
@@ -76,6 +81,7 @@ class PoolBoard:
     missing: tuple[str, ...] | None = None
     rungs: tuple[str, ...] = ()
     rung: str | None = None
+    stands: PoolStanding = WELL
 
 
 @dataclass(frozen=True, slots=True)

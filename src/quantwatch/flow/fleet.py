@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.pool import OnFleetDegraded
 from quantwatch.flow.state import Pause, TargetState
 
 
@@ -46,7 +47,10 @@ class Roll:
 
 @dataclass(frozen=True, slots=True)
 class PoolRules:
-    """How far a pool may be acted upon. max_isolated: share of its targets. storm_share: of targets that breach."""
+    """How far a pool may be acted upon. max_isolated: share of its targets. storm_share: of targets that breach.
+
+    on_fleet_degraded: what happens once a storm is proven to be the nodes' own.
+    """
 
     mode: PoolMode = PoolMode.OBSERVE
     max_isolated: float = 0.34
@@ -55,6 +59,7 @@ class PoolRules:
     storm_cooldown_seconds: float = 1800.0
     fallback_max_waiting: int = 4
     fallback_max_kv_usage: float = 0.8
+    on_fleet_degraded: OnFleetDegraded = OnFleetDegraded.APPROVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +68,12 @@ class Fleet:
 
     members: every target of the pool, also those that have left the configuration while isolated. breaching: members
     with a fresh task set that breaches, confirmed or not. sound: members with fresh results, none of them worse than a
-    warning. storming: a storm holds, its cooldown included. fallback: None when the pool names none. fallback_for:
-    other pools with isolated members that this target stands in for. recent_actions: isolations of this pool within the
-    last hour. yardstick: why the baseline cannot be trusted, None when it is proven sound. store: why nothing can be
-    written, None when it can. driver: why the gateway cannot be asked for this, None when it can. roll: what the
-    gateway's own list says of the members, None where it tells nobody. ladder: the pool's rungs, the cheapest first;
-    empty for a pool without.
+    warning. storming: a storm holds, its cooldown included. degraded: it rages, and is proven to be the nodes' own.
+    fallback: None when the pool names none. fallback_for: other pools with isolated members that this target stands in
+    for. recent_actions: isolations of this pool within the last hour. yardstick: why the baseline cannot be trusted,
+    None when it is proven sound. store: why nothing can be written, None when it can. driver: why the gateway cannot be
+    asked for this, None when it can. roll: what the gateway's own list says of the members, None where it tells nobody.
+    ladder: the pool's rungs, the cheapest first; empty for a pool without.
     """
 
     pool: str
@@ -78,6 +83,7 @@ class Fleet:
     breaching: frozenset[str] = frozenset()
     sound: frozenset[str] = frozenset()
     storming: bool = False
+    degraded: bool = False
     fallback: Fallback | None = None
     fallback_for: tuple[str, ...] = ()
     recent_actions: int = 0

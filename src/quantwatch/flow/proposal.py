@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from quantwatch.flow.decision import Action, Lane
+from quantwatch.flow.pool import whole
 
 
 class Fate(StrEnum):
@@ -20,6 +21,8 @@ class Fate(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Proposal:
     """A wish that waits for a person, under the id of its decision; an order that follows bears the same id.
+
+    One about a whole pool has `pool:NAME` for a target, and each order that follows has an id of its own.
 
     evidence: the runs that spoke for it, as one text; the same wish on the same evidence is not proposed twice.
     objections: what else objected when it was made, in words. expires: until when it can be approved. closed, author,
@@ -41,3 +44,8 @@ class Proposal:
     closed: datetime | None = None
     author: str | None = None
     said: str | None = None
+
+    @property
+    def of_pool(self) -> bool:
+        """Whether it is about every breaching member of a pool, and no single target."""
+        return self.target == whole(self.pool)

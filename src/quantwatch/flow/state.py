@@ -95,13 +95,17 @@ class TargetState:
 
 
 class Axis(StrEnum):
-    """Which axis a transition belongs to. WEIGHT: the share of its own weight at the gateway, on a ladder."""
+    """Which axis a transition belongs to.
+
+    WEIGHT: the share of its own weight at the gateway, on a ladder. POOL: the state of a whole pool (flow/pool.py).
+    """
 
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
     EJECTIONS = "ejections"
     WEIGHT = "weight"
+    POOL = "pool"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,25 +1,30 @@
 """A person answers a proposal: yes, after everything was looked at again, or no."""
 
+from dataclasses import replace
+from datetime import datetime
+
 from quantwatch.errors import InputError
-from quantwatch.flow.decision import Decision, Origin, Ruling
+from quantwatch.flow.decision import Decision, Objection, Origin, Ruling
 from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.proposal import Fate, Proposal
+from quantwatch.flow.run import fresh_id
 from quantwatch.flow.word import Heard
-from quantwatch.flows.case import Case, standing
+from quantwatch.flows.case import Case, PoolCase, standing
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.watch import Watch
+from quantwatch.judge.fleet import OVERRIDDEN, said, together
 
 
 async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     """Give the order that a proposal asks for, under its id. given: the id, its beginning or its end.
 
-    Raises InputError where nothing of that id waits, where its evidence no longer stands, and where a brake objects
-    now; StoreError where nothing was done.
+    One about a whole pool leads to an order for each member, under ids of their own. Raises InputError where nothing of
+    that id waits, where its evidence no longer stands, and where a brake objects now; StoreError where nothing is done.
     """
     found = _standing(watch, _waiting(watch, given))
     fallback = None
-    if isinstance(found, Case):
+    if not isinstance(found, str):
         driver = watch.generation.driver
         fallback = await watch.turns.decider.stand_in(found)
         await call_roll(found.pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
@@ -29,8 +34,13 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
         if isinstance(case, str):
             await watch.proposals.tend()
             raise InputError(f"not approved, and {proposal.decision} is closed: {case}")
-        if not isinstance(found, Case) or case.pool != found.pool:
+        if isinstance(found, str) or case.pool != found.pool:
             raise InputError("the configuration has just changed; try again")
+        if not watch.generation.driver.abilities.acts:
+            name = watch.generation.driver.name
+            raise InputError(f"gateway.driver {name} changes nothing, so there is nothing to approve")
+        if isinstance(case, PoolCase):
+            return await unbroken(_approve_pool(watch, proposal, case, fallback=fallback, author=author))
         return await unbroken(_approve(watch, proposal, case, fallback=fallback, author=author))
 
 
@@ -43,9 +53,6 @@ async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard
 
 
 async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fallback | None, author: str) -> Heard:
-    driver = watch.generation.driver
-    if not driver.abilities.acts:
-        raise InputError(f"gateway.driver {driver.name} changes nothing, so there is nothing to approve")
     wanted, objecting = await watch.turns.decider.objecting(case, fallback)
     if objecting:
         why = "; ".join(one.reason for one in objecting)
@@ -60,7 +67,49 @@ async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fa
     return Heard(proposal.decision)
 
 
-def _standing(watch: Watch, proposal: Proposal) -> Case | str:
+async def _approve_pool(
+    watch: Watch, proposal: Proposal, case: PoolCase, *, fallback: Fallback | None, author: str
+) -> Heard:
+    """Isolate every member with a confirmed breach: an order and a decision each, all written down at once.
+
+    Cap, storm and rate are overridden, and told; who is held back by anything else stays, and that is told too.
+    """
+    decider, now = watch.turns.decider, watch.clock.now()
+    asked = [await decider.asked(one, fallback) for one in case.members]
+    ruled = list(zip(case.members, together(asked), strict=True))
+    told = tuple(f"overridden: {one.reason}" for one in said([one for _, one in ruled]) if one.brake in OVERRIDDEN)
+    made = [
+        (_of_member(one, proposal, found, now=now, id_=fresh_id("d", now, watch.random), author=author), one)
+        for one, (ruling, found) in ruled
+        if ruling is Ruling.ACT
+    ]
+    if not made:
+        why = "; ".join(dict.fromkeys(_against(found) for _, (_, found) in ruled))
+        raise InputError(f"not approved, since something objects now; {proposal.decision} stays open: {why}")
+    going = [f"{one.target.name} leaves by decision {decision.id}" for decision, one in made]
+    held = [(one.target.name, found) for one, (ruling, found) in ruled if ruling is not Ruling.ACT]
+    staying = [f"{name} stays: {_against(found)}" for name, found in held]
+    closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said="; ".join((*going, *staying)))
+    await decider.act_together(made, closing=closed)
+    watch.proposals.forget(closed)
+    return Heard(proposal.decision, (*going, *staying, *told))
+
+
+def _against(found: tuple[Objection, ...]) -> str:
+    """What a yes to the whole pool does not override."""
+    return "; ".join(one.reason for one in found if one.brake not in OVERRIDDEN)
+
+
+def _of_member(
+    case: Case, proposal: Proposal, found: tuple[Objection, ...], *, now: datetime, id_: str, author: str
+) -> Decision:
+    """The decision about one member of an approved pool, with what it overrides."""
+    wanted = replace(case.wish, reason=f"{case.wish.reason} (approved for all of {proposal.pool}: {proposal.decision})")
+    mode = case.pool.rules.mode
+    return Decision(id_, now, wanted, mode, Ruling.ACT, found, author, Origin.APPROVED)
+
+
+def _standing(watch: Watch, proposal: Proposal) -> Case | PoolCase | str:
     """What a proposal asks for by the evidence of now, or why nothing any more."""
     now = watch.clock.now()
     if now >= proposal.expires:

@@ -4,12 +4,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from quantwatch.flow.decision import Action, Order, Origin, PoolMode, Wish
+from quantwatch.flow.pool import OnFleetDegraded, whole
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Human, Pause, Routing, TargetState
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.scene import storming
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.flows.weather import confirmed, members, of_pool, storming
+from quantwatch.judge.brake import stormy
 from quantwatch.judge.wish import insists, overruled, wish, withdrawn
 
 
@@ -42,8 +44,45 @@ def case_of(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> C
     return Case(wanted, target, pool, watchlist)
 
 
-def standing(proposal: Proposal, memory: Memory, watchlist: Watchlist, now: datetime) -> Case | str:
+@dataclass(frozen=True, slots=True)
+class PoolCase:
+    """A wish about a whole pool that its own nodes have degraded. members: what verdicts ask for about each of them."""
+
+    wish: Wish
+    pool: WatchedPool
+    members: tuple[Case, ...]
+
+
+def pool_case(name: str, memory: Memory, watchlist: Watchlist, now: datetime) -> PoolCase | str:
+    """The wish to isolate every member that breaches, confirmed; or why there is none. wish.run: the runs behind it."""
+    pool = watchlist.pools.get(name)
+    if pool is None:
+        return "its pool has left the configuration"
+    storming(pool, watchlist, memory, now)
+    if pool.rules.mode is PoolMode.OBSERVE or pool.rules.on_fleet_degraded is not OnFleetDegraded.APPROVE:
+        return f"its pool is set to mode {pool.rules.mode} and on_fleet_degraded {pool.rules.on_fleet_degraded} now"
+    at = memory.storms[name]
+    if not at.degraded:
+        return f"its pool is not degraded as a whole any more: {at.reason}"
+    cases = []
+    for target in of_pool(name, watchlist):
+        wanted = _wish(target, pool, memory, now)
+        if wanted is not None and wanted.action is Action.ISOLATE:
+            cases.append(Case(wanted, target, pool, watchlist))
+    sure = confirmed(pool, watchlist, memory, now)
+    if not cases or not stormy(len(list(members(name, watchlist, memory))), sure, pool.rules.storm_share):
+        return f"the breaches of {sure} members are confirmed, which is too few, or none of them asks for it"
+    names, runs = ", ".join(one.target.name for one in cases), sorted(one.wish.run or "" for one in cases)
+    reason = f"every member with a confirmed breach (now {names}), since {at.reason}"
+    return PoolCase(Wish(Action.ISOLATE, whole(name), name, reason, run=",".join(runs)), pool, tuple(cases))
+
+
+def standing(proposal: Proposal, memory: Memory, watchlist: Watchlist, now: datetime) -> Case | PoolCase | str:
     """The wish that a proposal is about, on the evidence of now; or why it is no longer asked for."""
+    if proposal.of_pool:
+        found = pool_case(proposal.pool, memory, watchlist, now)
+        dry = isinstance(found, PoolCase) and found.pool.rules.mode is PoolMode.DRY_RUN
+        return f"the mode of its pool is {PoolMode.DRY_RUN} now" if dry else found
     target = watchlist.targets.get(proposal.target)
     if target is None:
         return "its target has left the configuration"

@@ -1,7 +1,7 @@
 """From the verdicts on a target to an order, or to the reasons why not; everything is written down first."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -17,7 +17,7 @@ from quantwatch.flows.case import Case, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.order import order_of
-from quantwatch.flows.orders import Orders
+from quantwatch.flows.orders import Due, Orders
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import scene
@@ -60,10 +60,18 @@ class Decider:
             if case is not None and case.pool == found.pool:
                 await unbroken(self._rule(case, fallback))
 
-    async def stand_in(self, case: Case) -> Fallback | None:
-        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait."""
-        found = StandIns(case.watchlist, self.memory, self.driver().abilities)
-        return await found.of(case.target, case.pool, self.clock.now())
+    async def stand_in(self, case: Case | PoolCase) -> Fallback | None:
+        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait.
+
+        For a whole pool on a ladder it is whoever stands over the highest of those that would leave.
+        """
+        one = (
+            case
+            if isinstance(case, Case)
+            else min(case.members, key=lambda each: len(above(each.target.name, each.pool.ladder)))
+        )
+        found = StandIns(one.watchlist, self.memory, self.driver().abilities)
+        return await found.of(one.target, one.pool, self.clock.now())
 
     async def _rule(self, case: Case, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)
@@ -101,9 +109,14 @@ class Decider:
 
     async def objecting(self, case: Case, fallback: Fallback | None) -> tuple[Wish, tuple[Objection, ...]]:
         """The wish as it would be done now, and what objects to it, apart from the pool's mode. Raises StoreError."""
+        wanted, fleet = await self.asked(case, fallback)
+        return wanted, objections(wanted, fleet)
+
+    async def asked(self, case: Case, fallback: Fallback | None) -> tuple[Wish, Fleet]:
+        """A wish as it would be done now, and its pool as the brakes see it. Raises StoreError."""
         now = self.clock.now()
         fleet = await scene(case.wish, case.watchlist, self.memory, self.keeper, now=now, fallback=fallback)
-        return aimed(case.wish, fleet), objections(case.wish, replace(fleet, driver=self._other_way(case)))
+        return aimed(case.wish, fleet), replace(fleet, driver=self._other_way(case))
 
     def _other_way(self, case: Case) -> str | None:
         """Why a release cannot go the way the isolation went, or would bring back another node than was measured.
@@ -128,13 +141,20 @@ class Decider:
 
     async def act(self, decision: Decision, case: Case, *, closing: Proposal | None = None) -> None:
         """Give the order that a decision asks for. closing: the proposal that is approved by it. Raises StoreError."""
+        await self.orders.give(self._due(decision, case), closing=closing)
+
+    async def act_together(self, made: Sequence[tuple[Decision, Case]], *, closing: Proposal) -> None:
+        """Give the orders that one yes to a whole pool leads to, all or none. Raises StoreError."""
+        await self.orders.give_together([self._due(*one) for one in made], closing=closing)
+
+    def _due(self, decision: Decision, case: Case) -> Due:
         wanted, target = decision.wish, case.target
         states = self.memory.states_of(target.name, target.sets)
         old = self.memory.target_state(target.name, case.pool.name)
         same = old.node if wanted.action is Action.RELEASE else None
         order = order_of(decision, target, case.pool, driver=self.driver().name, states=states, node=same)
         guilty = next((one.process for one in states if one.task_set == wanted.task_set), None)
-        await self.orders.give(decision, order, old=old, process=guilty, closing=closing)
+        return Due(decision, order, old, guilty)
 
     async def _leave(self, decision: Decision) -> None:
         """Record a wish that nothing is done about, once for as long as the same things object."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from quantwatch.flow.notice import Matter, Topic
+from quantwatch.flow.pool import OnFleetDegraded, PoolStanding, PoolState, whole
 from quantwatch.flow.reference import ReferenceState
 from quantwatch.flows.rollout import expected
-from quantwatch.flows.scene import breaching
 from quantwatch.flows.view import View
 from quantwatch.judge.yardstick import soundness
 
@@ -23,21 +23,31 @@ def fleet_matters(view: View) -> Iterator[Matter]:
 
 
 def _storms(view: View) -> Iterator[Matter]:
-    for name, pool in view.watchlist.pools.items():
-        storm = view.memory.storms.get(name)
-        if storm is None or (storm.until is not None and not storm.raging):
-            continue  # in its cooldown it stays as it was told
-        bad = sorted(breaching(name, view.watchlist, view.memory, view.now))
-        sound = soundness(list(view.memory.checks.values()))
-        yard = "the baseline is proven sound" if sound else "the baseline is not proven sound"
-        reason = (
-            f"{len(bad)} targets breach at once ({', '.join(bad)}), and {yard}" if storm.raging else "it has calmed"
-        )
-        state = "fleet_degraded" if sound else "storm"
-        done = f"nothing acts until {pool.rules.storm_cooldown_seconds / 60:g} min after it has passed"
-        yield Matter(
-            Topic.STORM, name, state, reason, standing=storm.raging, done=done if storm.raging else "", pool=name
-        )
+    """A storm whose yardstick has yet to be checked is left out: what it is will be known in a moment."""
+    for name in view.watchlist.pools:
+        at = view.memory.storms.get(name)
+        if at is None or (at.state is PoolState.STORM and _unchecked(at, view)):
+            continue
+        bad = at.state is not PoolState.HEALTHY
+        done = _done(at, view) if bad else ""
+        yield Matter(Topic.STORM, name, str(at.state), at.reason, standing=bad, done=done, pool=name)
+
+
+def _unchecked(at: PoolStanding, view: View) -> bool:
+    checked = view.memory.checked.get(at.pool)
+    return at.raging is not None and (checked is None or checked < at.raging)
+
+
+def _done(at: PoolStanding, view: View) -> str:
+    pool = view.watchlist.pools[at.pool]
+    minutes = f"{pool.rules.storm_cooldown_seconds / 60:g} min after it has passed"
+    asked = view.memory.proposals.get(whole(at.pool))
+    if asked is not None:
+        ask = f"`quantwatch approve {asked.decision}` isolates every member with a confirmed breach"
+        return f"nothing acts by itself until {minutes}; {ask}"
+    if at.degraded and pool.rules.on_fleet_degraded is OnFleetDegraded.UP_TO_CAP:
+        return f"members are isolated as mode {pool.rules.mode} has it, up to the cap"
+    return f"nothing acts until {minutes}"
 
 
 def _pauses(view: View) -> Iterator[Matter]:

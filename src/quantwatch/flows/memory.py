@@ -13,23 +13,17 @@ from quantwatch.flow.fleet import Roll
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
-from quantwatch.flow.verdict import Finding
+from quantwatch.flow.verdict import BREACHES, Finding
 from quantwatch.flows.windows import open_windows
+from quantwatch.record.continuations import fingerprint
 from quantwatch.record.store import Store
 
 Pair = tuple[str, str]
-
-
-@dataclass(slots=True)
-class Storm:
-    """Whether a pool is in a storm. until: wall-clock end of its cooldown, None while it lasts or without one."""
-
-    raging: bool = False
-    until: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -47,6 +41,8 @@ class Memory:
     rolls: what the gateway's own list said of each pool last. unkept: pauses of our own that are not written down yet.
     weights: percent of its own weight that each has at the gateway by the last look, the baseline among them. stepped:
     when each took its last step on a ladder in this life.
+    storms: where each pool stands; kept: the same as it is in the store; checked: when the yardstick was last checked
+    for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     """
 
@@ -56,7 +52,10 @@ class Memory:
     success: dict[Pair, datetime] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     handshakes: dict[str, Handshake] = field(default_factory=dict)
-    storms: dict[str, Storm] = field(default_factory=dict)
+    storms: dict[str, PoolStanding] = field(default_factory=dict)
+    kept: dict[str, PoolStanding] = field(default_factory=dict)
+    checked: dict[str, datetime] = field(default_factory=dict)
+    yardsticks: dict[Pair, str] = field(default_factory=dict)
     pauses: list[Pause] = field(default_factory=list)
     baseline: Identity | None = None
     baseline_trouble: str | None = None
@@ -84,6 +83,8 @@ class Memory:
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
         self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
+        self.storms = {one.pool: one for one in store.pools()}
+        self.kept = dict(self.storms)
         waiting, closed = store.proposals()
         self.proposals = {one.target: one for one in waiting}
         self.closed = {(one.target, one.action): one for one in closed}
@@ -125,6 +126,8 @@ class Memory:
             self.proofs[pair] = record
         elif state.proof is None:
             self.proofs.pop(pair, None)
+        if record.quality in BREACHES and record.baseline is not None:
+            self.yardsticks[pair] = self.yardstick_of(record.baseline, record.task_set)
         self.loads[pair] = record.load_before, record.load_after
         if record.node is not None:
             self.identities[record.target] = record.node
@@ -135,6 +138,11 @@ class Memory:
             return []
         change = (str(old.quality), str(state.quality), state.reason)
         return [Transition(ended, record.target, Axis.QUALITY, *change, task_set=record.task_set, run=record.id)]
+
+    def yardstick_of(self, baseline: Identity, task_set: str) -> str:
+        """What tells one yardstick of a task set from another: the baseline, and its enrolled answers if any."""
+        standing = self.references.get(task_set)
+        return f"{fingerprint(baseline)} {standing.digest if standing is not None else ''}"
 
     def often_busy(self, record: RunRecord, *, busy: bool, most: int) -> bool:
         """Count runs in a row that spared a busy target; True from `most` on, until a minimal probe was made."""
@@ -160,8 +168,8 @@ class Memory:
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
         self.stepped = {key: at + by for key, at in self.stepped.items()}
-        for storm in self.storms.values():
-            storm.until = _moved(storm.until, by)
+        self.storms = {name: _all_moved(one, by) for name, one in self.storms.items()}
+        self.checked = {name: at + by for name, at in self.checked.items()}
 
     def findings(self, target: str, task_set: str) -> tuple[Finding, ...]:
         """What the run that proved a breach found; nothing when that was in an earlier life of the daemon."""
@@ -175,6 +183,7 @@ class Memory:
         names = {task_set for _, task_set in pairs}
         self.references = {name: one for name, one in self.references.items() if name in names}
         self.busy = {pair: one for pair, one in self.busy.items() if pair in pairs}
+        self.yardsticks = {pair: one for pair, one in self.yardsticks.items() if pair in pairs}
 
     def left_behind(self, configured: Iterable[str]) -> list[TargetState]:
         """Targets that are no longer configured and still out of traffic by our own decision."""
@@ -187,6 +196,13 @@ def _not_ahead(state: TargetState, now: datetime) -> TargetState:
     if state.well_since is not None and state.well_since > now:
         state = replace(state, well_since=now)
     return state if state.since is None or state.since <= now else replace(state, since=now)
+
+
+def _all_moved(one: PoolStanding, by: timedelta) -> PoolStanding:
+    since, began, raging, until, proven = (
+        _moved(at, by) for at in (one.since, one.began, one.raging, one.until, one.proven)
+    )
+    return replace(one, since=since, began=began, raging=raging, until=until, proven=proven)
 
 
 def _moved(at: datetime | None, by: timedelta) -> datetime | None:

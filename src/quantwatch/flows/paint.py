@@ -5,13 +5,14 @@ from datetime import datetime
 
 from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
 from quantwatch.flow.check import Check
+from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.state import AWAY, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.pools import BASELINE
 from quantwatch.flows.roll import missing
-from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
+from quantwatch.flows.weather import members
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
 from quantwatch.judge.ladder import in_charge, may_leave
@@ -103,7 +104,7 @@ def _left(state: TargetState) -> TargetBoard:
 
 def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
     states = list(members(pool.name, watchlist, memory))
-    storm = memory.storms.get(pool.name)
+    stands = memory.storms.get(pool.name, PoolStanding(pool.name))
     names, share = {one.target for one in states}, pool.rules.max_isolated
     return PoolBoard(
         name=pool.name,
@@ -111,8 +112,9 @@ def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
         targets=len(states),
         isolated=sum(one.routing in AWAY for one in states),
         allowed=may_leave(pool.ladder, names, share) if pool.ladder else allowed(len(states), share),
-        storm=storm is not None and (storm.raging or storm.until is not None),
+        storm=stands.state is not PoolState.HEALTHY,
         missing=missing(pool.name, watchlist, memory),
         rungs=tuple(one.name for one in pool.ladder),
         rung=in_charge(pool.ladder, names - {one.target for one in states if one.away} | {BASELINE}),
+        stands=stands,
     )

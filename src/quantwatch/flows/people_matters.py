@@ -42,7 +42,7 @@ def _waits(one: Proposal, view: View) -> Matter:
         one.decision,
         f"{one.action}: {one.reason}{others}",
         done=f"nothing; {ask}, until {one.expires:%Y-%m-%d %H:%M} UTC",
-        target=one.target,
+        target=_target(one),
         pool=one.pool,
         run=one.evidence if one.action is Action.ISOLATE else None,
         decision=one.decision,
@@ -57,7 +57,12 @@ def _answered(one: Proposal) -> Matter:
         str(one.fate),
         f"{one.fate} by {one.author}: {one.said}",
         standing=False,
-        target=one.target,
+        target=_target(one),
         pool=one.pool,
         decision=one.decision,
     )
+
+
+def _target(one: Proposal) -> str | None:
+    """Whom it is about; None where that is a whole pool."""
+    return None if one.of_pool else one.target

@@ -37,6 +37,7 @@ def _pool(name: str, pool: PoolSettings, names: Mapping[str, str], ladder: tuple
             storm_cooldown_seconds=pool.storm_cooldown,
             fallback_max_waiting=pool.fallback_max_waiting,
             fallback_max_kv_usage=pool.fallback_max_kv_usage,
+            on_fleet_degraded=pool.on_fleet_degraded,
         ),
         release_after=pool.release_after,
         minimum_hold_seconds=pool.minimum_hold,

@@ -10,7 +10,7 @@ from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Action, Brake, Decision, Wish
 from quantwatch.flow.proposal import Fate, Proposal
-from quantwatch.flows.case import Case, standing
+from quantwatch.flows.case import Case, PoolCase, standing
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.resting import keep_pause, own_pause
@@ -34,7 +34,7 @@ class Proposals:
     clock: Clock
     watchlist: Callable[[], Watchlist]
 
-    async def propose(self, decision: Decision, case: Case) -> None:
+    async def propose(self, decision: Decision, case: Case | PoolCase) -> None:
         """Put a wish before people, unless one of its target waits already or the same one was answered lately."""
         wanted, pool = decision.wish, case.pool
         if wanted.target in self.memory.proposals:
@@ -44,7 +44,7 @@ class Proposals:
         rest = pool.approval_seconds
         if not may_be_proposed(wanted, evidence, last, now=decision.at, rest_seconds=rest):
             return
-        if sum(one.pool == pool.name for one in self.memory.proposals.values()) >= MOST_OPEN:
+        if isinstance(case, Case) and self._open(pool.name) >= MOST_OPEN:
             await self._too_many(decision, seconds=rest)
             return
         others = [one.reason for one in decision.objections if one.brake is not Brake.AWAITING_APPROVAL]
@@ -67,6 +67,10 @@ class Proposals:
             self.meters.decided(pool.name, wanted.action, decision.ruling)
             said = f"{wanted.action} waits for approval: {wanted.reason}"
             log.warning(said, target=wanted.target, decision_id=decision.id, objections=proposal.objections)
+
+    def _open(self, pool: str) -> int:
+        """How many wait that are about single targets of a pool."""
+        return sum(one.pool == pool and not one.of_pool for one in self.memory.proposals.values())
 
     async def tend(self) -> None:
         """Close what has expired, and what is no longer asked for. Raises StoreError."""

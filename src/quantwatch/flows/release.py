@@ -11,6 +11,7 @@ from quantwatch.flow.state import Axis, Human, Routing, SetState, TargetState, T
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.keeper import unbroken
+from quantwatch.flows.orders import Due
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.words import change, configured, known, paused, put, worded
 from quantwatch.judge.streak import vouched
@@ -132,7 +133,7 @@ async def _bring_back(
     )
     spoken = [change(old, new, word, now, decision=id_)] if new.human is not old.human or sets else []
     told = (*paused(watch, old), *_breaching(watch, old.target, vouching=bool(sets)))
-    await watch.orders.give(decision, order, old=new, said=[*spoken, *changes], sets=sets)
+    await watch.orders.give(Due(decision, order, new), said=[*spoken, *changes], sets=sets)
     return Heard(id_, told)
 
 

@@ -9,8 +9,8 @@ from quantwatch.errors import GatewayError
 from quantwatch.flow.fleet import Roll
 from quantwatch.flow.state import AWAY
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.scene import members
 from quantwatch.flows.watched import WatchedPool, Watchlist
+from quantwatch.flows.weather import members
 
 ROLL_SECONDS = 10.0
 """How long the gateway may take to tell."""

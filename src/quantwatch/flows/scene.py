@@ -8,14 +8,14 @@ from datetime import datetime, timedelta
 from quantwatch.errors import ProbeError
 from quantwatch.flow.decision import Wish
 from quantwatch.flow.fleet import Fallback, Fleet, Roll
-from quantwatch.flow.state import AWAY, Routing, TargetState
-from quantwatch.flow.verdict import BREACHES, GOOD, Quality
+from quantwatch.flow.state import AWAY, Routing
+from quantwatch.flow.verdict import GOOD, Quality
 from quantwatch.flows.keeper import Keeper
-from quantwatch.flows.memory import Memory, Storm
+from quantwatch.flows.memory import Memory
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.judge.brake import stormy
+from quantwatch.flows.weather import breaching, members, of_pool, storming
 from quantwatch.judge.ladder import on_ladder
-from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
+from quantwatch.judge.standing import FRESH_PERIODS, target_quality
 from quantwatch.judge.yardstick import soundness, unproven
 
 HOUR = timedelta(hours=1)
@@ -52,6 +52,7 @@ async def scene(
         breaching=breaching(pool.name, watchlist, memory, now),
         sound=sound(pool.name, watchlist, memory, now),
         storming=storming(pool, watchlist, memory, now),
+        degraded=memory.storms[pool.name].degraded,
         fallback=fallback,
         fallback_for=tuple(_stands_in_for(wish.target, watchlist, memory)),
         recent_actions=recent,
@@ -72,45 +73,9 @@ def roll_of(pool: str, memory: Memory, now: datetime) -> Roll | None:
     return replace(roll, present=frozenset(), trouble="its list was read too long ago")
 
 
-def breaching(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:
-    """Members of a pool with a fresh task set that breaches, confirmed or not; a skipped run changes nothing."""
-    return frozenset(one.name for one in _of_pool(pool, watchlist) if _breaches(one, memory, now))
-
-
 def sound(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:
     """Members of a pool whose fresh results are good; one that is down or was never measured is none."""
-    return frozenset(one.name for one in _of_pool(pool, watchlist) if _quality(one, memory, now)[0] in GOOD)
-
-
-def storming(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> bool:
-    """Whether a storm holds the pool, its cooldown included; keeps count of when it began to calm down."""
-    pool_members = list(members(pool.name, watchlist, memory))
-    storm = memory.storms.setdefault(pool.name, Storm())
-    away = {one.target for one in pool_members if one.routing in AWAY}
-    bad = breaching(pool.name, watchlist, memory, now) - away
-    raging = stormy(len(pool_members), len(bad), pool.rules.storm_share)
-    if storm.raging and not raging:
-        storm.until = now + timedelta(seconds=pool.rules.storm_cooldown_seconds)
-    storm.raging = raging
-    if storm.until is not None and now >= storm.until:
-        storm.until = None
-    return storm.raging or storm.until is not None
-
-
-def members(pool: str, watchlist: Watchlist, memory: Memory) -> Iterable[TargetState]:
-    """Configured targets of the pool, and those that left it while they were away: their traffic is missing too."""
-    yield from (memory.target_state(one.name, pool) for one in _of_pool(pool, watchlist))
-    yield from (state for state in memory.left_behind(watchlist.targets) if state.pool == pool)
-
-
-def _of_pool(pool: str, watchlist: Watchlist) -> list[Watched]:
-    return [one for one in watchlist.targets.values() if one.pool == pool]
-
-
-def _breaches(target: Watched, memory: Memory, now: datetime) -> bool:
-    states = [(memory.set_state(target.name, name), one.period_seconds) for name, one in target.sets.items()]
-    bad = [(one, period) for one, period in states if one.breaches > 0 or one.quality in BREACHES]
-    return any(fresh(state, now=now, period_seconds=period) for state, period in bad)
+    return frozenset(one.name for one in of_pool(pool, watchlist) if _quality(one, memory, now)[0] in GOOD)
 
 
 def _stands_in_for(target: str, watchlist: Watchlist, memory: Memory) -> Iterable[str]:

@@ -31,27 +31,32 @@ SECOND_LOOK = 4
 """Prompts that are asked where one alone speaks of drift: a moment's load must not stop everything."""
 
 
-async def self_check(generation: Generation, memory: Memory) -> None:
+async def self_check(generation: Generation, memory: Memory, *, thorough: bool = False) -> None:
     """Hold the baseline of a configuration against its enrolled answers, if there are any."""
     turn = generation.turn
     if turn.library is None:
         return
     generation.users += 1
     try:
-        await SelfCheck(generation.watchlist, turn.library, memory, turn.clock, turn.timeout_seconds).look()
+        check = SelfCheck(generation.watchlist, turn.library, memory, turn.clock, turn.timeout_seconds, thorough)
+        await check.look()
     finally:
         await generation.leave()
 
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """Asks the baseline of a configuration for its identity and for one enrolled prompt of each task set, in turn."""
+    """Asks the baseline of a configuration for its identity and for one enrolled prompt of each task set, in turn.
+
+    thorough: as many prompts at once as are asked where one speaks of drift.
+    """
 
     watchlist: Watchlist
     library: Library
     memory: Memory
     clock: Clock
     timeout_seconds: float
+    thorough: bool = False
 
     async def look(self) -> None:
         """One round over all task sets. A baseline that does not answer is noted, and its answers go on to count."""
@@ -117,7 +122,7 @@ class SelfCheck:
         answers, turn = list(reference.answers[wanted.mode].values()), old.turn if old is not None else 0
         doubted = old is not None and old.trouble is not None
         trouble, drift = None, None
-        for count in (SECOND_LOOK,) if doubted else (1, SECOND_LOOK):
+        for count in (SECOND_LOOK,) if doubted or self.thorough else (1, SECOND_LOOK):
             chosen = [answers[(turn + i) % len(answers)] for i in range(min(count, len(answers)))]
             drift = await _divergence(server, chosen, k=wanted.k)
             if drift is None:

@@ -17,8 +17,9 @@ from quantwatch.flow.verdict import Quality
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.scene import breaching, scene
+from quantwatch.flows.scene import scene
 from quantwatch.flows.watched import WatchedPool, Watchlist
+from quantwatch.flows.weather import breaching
 from quantwatch.judge.brake import objections
 from quantwatch.judge.ladder import WHOLE, shares
 from quantwatch.judge.standing import fresh

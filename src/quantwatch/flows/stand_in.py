@@ -10,8 +10,9 @@ from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.state import TargetState
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.pools import BASELINE
-from quantwatch.flows.scene import FALLBACK_SECONDS, asked, breaching, fallback_of
+from quantwatch.flows.scene import FALLBACK_SECONDS, asked, fallback_of
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
+from quantwatch.flows.weather import breaching
 from quantwatch.judge.brake import overloaded
 from quantwatch.judge.ladder import above
 

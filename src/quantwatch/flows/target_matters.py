@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from quantwatch.flow.decision import DONE, Action, Brake, Order, Outcome, PoolMode, Result
 from quantwatch.flow.notice import Matter, Topic
+from quantwatch.flow.pool import whole
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.flows.view import View
@@ -53,7 +54,7 @@ def _qualities(target: Watched, view: View) -> Iterator[Matter]:
 def _done(target: Watched, view: View) -> str:
     """What was done about a breach."""
     state, held = view.state(target), view.memory.held.get(target.name)
-    asked = view.memory.proposals.get(target.name)
+    asked = view.memory.proposals.get(target.name) or view.memory.proposals.get(whole(target.pool))
     if state.routing is Routing.LEAVING:
         return f"its isolation is under way, decision {state.owner}"
     if state.routing is not Routing.IN:
@@ -61,7 +62,8 @@ def _done(target: Watched, view: View) -> str:
     if state.human is not Human.NONE:
         return f"nothing: a person has set it to {state.human}"
     if asked is not None:
-        return f"nothing yet: {asked.action} waits for approval, decision {asked.decision}"
+        of = " of the whole pool" if asked.of_pool else ""
+        return f"nothing yet: {asked.action}{of} waits for approval, decision {asked.decision}"
     if held is not None and held.wish.action is Action.ISOLATE:
         return f"not isolated: {'; '.join(one.reason for one in held.objections)}"
     mode = view.watchlist.pools[target.pool].rules.mode

@@ -16,6 +16,7 @@ async def tend(watch: Watch) -> None:
     try:
         async with watch.one_at_a_time:
             await unbroken(_lapse(watch))
+            await watch.turns.storms.tend()
             await watch.proposals.tend()
         await keep_what_waits(watch.memory, watch.keeper)
     except StoreError:

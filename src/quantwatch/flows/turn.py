@@ -18,6 +18,7 @@ from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.minimal import BUSY_RUNS, run_minimal
 from quantwatch.flows.rollout import as_expected, expected, rollout_over
+from quantwatch.flows.storms import Storms
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.judge.streak import advance, confirm_now, lasting
 from quantwatch.judge.threshold import name_of
@@ -35,11 +36,16 @@ class Turns:
 
     memory: Memory
     keeper: Keeper
-    decider: Decider
     meters: Meters
+    storms: Storms
     again: Callable[[str, str, Trigger], object]
     wanted: Callable[[str, str], bool]
     heard: Callable[[Ran], None] = field(default=lambda _: None)
+
+    @property
+    def decider(self) -> Decider:
+        """Who decides about targets."""
+        return self.storms.decider
 
     def hearing(self, heard: Callable[[Ran], None]) -> "Turns":
         """The same, with somebody who hears of every run."""
@@ -54,6 +60,7 @@ class Turns:
                 if not self.wanted(target.name, wanted.name):
                     return  # the configuration no longer asks for it, and its series are gone
                 await self.digest(ran, wanted, tools)
+                await self.storms.look(target.pool)
                 await self.decider.decide(target.name)
                 await forgive(self.decider, target.name)
         except Exception:

@@ -1,6 +1,7 @@
 """The watch: workers of the configuration that runs now, what they share, and how one configuration follows another."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -18,9 +19,11 @@ from quantwatch.flows.notices import Notices
 from quantwatch.flows.orders import Orders
 from quantwatch.flows.outbox import Outbox
 from quantwatch.flows.paint import paint
+from quantwatch.flows.proof import Prover, prove
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.self_check import self_check
 from quantwatch.flows.shift import Shift
+from quantwatch.flows.storms import Storms
 from quantwatch.flows.turn import Turns
 from quantwatch.flows.waiting import finished
 from quantwatch.flows.watched import Watchlist
@@ -34,7 +37,7 @@ log = logger()
 class Watch:
     """Everything that runs. generation: the configuration in force.
 
-    one_at_a_time: held by whoever changes where a target stands.
+    prover: proves the yardstick in a storm. one_at_a_time: held by whoever changes where a target stands.
     """
 
     generation: Generation
@@ -44,6 +47,7 @@ class Watch:
     clock: Clock
     random: Random
     own: Callable[[], SelfBoard]
+    prover: Prover = prove
     workers: dict[str, Worker] = field(default_factory=dict)
     tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -77,7 +81,8 @@ class Watch:
             driver=lambda: self.generation.driver,
             one_at_a_time=self.one_at_a_time,
         )
-        self.turns = Turns(self.memory, self.keeper, decider, self.meters, again=self.due, wanted=self.watches)
+        storms = Storms(decider, prove=lambda guilty: self.prover(self.generation, self.memory, guilty))
+        self.turns = Turns(self.memory, self.keeper, self.meters, storms, again=self.due, wanted=self.watches)
 
     @property
     def watchlist(self) -> Watchlist:
@@ -104,8 +109,7 @@ class Watch:
 
     async def adopt(self) -> None:
         """Give every target of the configuration a worker, and end those of targets that left."""
-        gone = set(self.workers) - set(self.watchlist.targets)
-        for name in gone:
+        for name in set(self.workers) - set(self.watchlist.targets):
             self.workers.pop(name).close()
             self.tasks.pop(name).cancel()
             self.meters.forget(name)
@@ -115,9 +119,8 @@ class Watch:
         for name, target in self.watchlist.targets.items():
             self.meters.expect(name, list(target.sets))
             if name not in self.workers:
-                worker = Worker(name, self._turn(name), skipped=self._skipped(name))
-                self.workers[name] = worker
-                self._set_to_work(worker)
+                skipped = functools.partial(self.meters.run_skipped, name)
+                self._set_to_work(Worker(name, self._turn(name), skipped=skipped))
 
     def revive(self) -> None:
         """Begin again with workers and orders that a fault of ours has cut off."""
@@ -128,6 +131,7 @@ class Watch:
         self.outbox.revive()
 
     def _set_to_work(self, worker: Worker) -> None:
+        self.workers[worker.name] = worker
         self.tasks[worker.name] = asyncio.create_task(worker.work(), name=f"worker {worker.name}")
 
     async def succeed(self, generation: Generation) -> None:
@@ -180,6 +184,3 @@ class Watch:
                 await generation.leave()
 
         return turn
-
-    def _skipped(self, name: str) -> Callable[[str, str], None]:
-        return lambda task_set, reason: self.meters.run_skipped(name, task_set, reason)

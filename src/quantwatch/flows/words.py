@@ -12,6 +12,7 @@ from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.case import pause_over
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.order import order_of
+from quantwatch.flows.orders import Due
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import scene
 from quantwatch.flows.stand_in import StandIns
@@ -94,7 +95,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
     order = replace(order_of(decision, target, pool, driver=driver.name, states=states), verdict="unknown")
     old = watch.memory.target_state(target.name, pool.name)
     new = worded(old, Human.FORCED_OUT, word, now)
-    await watch.orders.give(decision, order, old=new, said=[change(old, new, word, now, decision=id_)])
+    await watch.orders.give(Due(decision, order, new), said=[change(old, new, word, now, decision=id_)])
     return Heard(id_, tuple(one.reason for one in found))
 
 

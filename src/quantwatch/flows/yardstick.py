@@ -95,7 +95,8 @@ class Yardstick:
                 return await self._enrol(bench, wanted, key, proven=clean or self._is_accepted(print_))
         check = await self._compare(bench, wanted, self._asked(key, thorough=thorough or not kept.proven))
         if check.sound and not kept.proven:
-            return await self._proven(key, kept, check) if clean else replace(check, sound=None, new=True)
+            new = replace(check, sound=None, thorough=True, new=True)
+            return await self._proven(key, kept, check) if clean else new
         return replace(check, thorough=thorough)
 
     def _asked(self, key: Key, *, thorough: bool) -> list[StoredAnswer]:

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from quantwatch.flow.decision import Action, Brake, Objection, PoolMode, Ruling, Wish
 from quantwatch.flow.fleet import Fallback, Fleet, PoolRules
+from quantwatch.flow.pool import OnFleetDegraded
 from quantwatch.flow.state import Human, TargetState
 
 STORM_LEAST_MEMBERS = 3
@@ -25,8 +26,11 @@ _BY_ITS_WORD = frozenset({Brake.HUMAN, Brake.YARDSTICK})
 """Answered by a person's word itself: it is the word that was spoken, and it rests on no measurement."""
 
 _OF_HASTE = frozenset({Brake.RATE, Brake.STORM})
-_UNASKED = frozenset({Brake.STORE, Brake.DRIVER, Brake.HUMAN, Brake.PAUSED})
-"""What keeps a wish from being proposed at all; the others are told to whoever may approve it."""
+_UNASKED = frozenset({Brake.STORE, Brake.DRIVER, Brake.HUMAN, Brake.PAUSED, Brake.STORM})
+"""What keeps a wish from being proposed at all; the others are told to whoever may approve it.
+
+In a storm nobody is asked about one node after another: the pool is asked about as a whole, or nothing is sure.
+"""
 
 _Brake = Callable[[Wish, Fleet], Objection | None]
 
@@ -125,6 +129,8 @@ def _yardstick(_: Wish, fleet: Fleet) -> Objection | None:
 
 
 def _storm(wish: Wish, fleet: Fleet) -> Objection | None:
+    if fleet.degraded and fleet.rules.on_fleet_degraded is OnFleetDegraded.UP_TO_CAP:
+        return None  # the nodes themselves are proven bad, and the pool's owner lets the cap decide how many go
     members = {one.target for one in fleet.members}
     away = {one.target for one in fleet.members if _away(one)}
     breaching = ((fleet.breaching - away) | {wish.target}) & members  # who is out already has been dealt with

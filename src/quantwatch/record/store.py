@@ -34,6 +34,7 @@ from quantwatch.record.engine import Pragmas, writer
 from quantwatch.record.examine import set_aside
 from quantwatch.record.notices import Change, Kept, change_notices, kept_notices
 from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
+from quantwatch.record.pools import PoolRecords
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
 from quantwatch.record.rows import add_transitions, has, latest_ended, newest, put
@@ -50,7 +51,6 @@ from quantwatch.record.tables import (
     TARGET_STATES,
     moment_text,
 )
-from quantwatch.record.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Options:
     steps: Sequence[Step] = STEPS
 
 
-class Store(Transactions):
+class Store(PoolRecords):
     """The writer's side of a store, made by Store.open. One thread at a time uses it; which one does not matter.
 
     recovered_from: where a damaged file was moved to when the store was opened, None when the file was sound.
@@ -253,7 +253,7 @@ class Store(Transactions):
             wanted = (INTENTS.c.pool == pool, INTENTS.c.action == Action.ISOLATE, INTENTS.c.opened >= moment)
             return int(connection.execute(select(func.count()).select_from(INTENTS).where(*wanted)).scalar_one())
 
-    # ------------------------------------------------------------------ pauses and references
+    # ------------------------------------------------------------------ pools, pauses and references
 
     def add_pause(self, pause: Pause) -> None:
         """Keep a pause; one with the same id is replaced."""
