@@ -13,7 +13,7 @@ from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin,
 from quantwatch.flow.fleet import Fallback, Fleet
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import fresh_id
-from quantwatch.flows.case import Case, case_of
+from quantwatch.flows.case import Case, PoolCase, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.order import order_of
@@ -24,7 +24,7 @@ from quantwatch.flows.scene import scene
 from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watched import Watchlist
 from quantwatch.judge.brake import insisted, objections, ruling
-from quantwatch.judge.ladder import aimed
+from quantwatch.judge.ladder import above, aimed
 from quantwatch.log import logger
 
 log = logger()
@@ -65,11 +65,7 @@ class Decider:
 
         For a whole pool on a ladder it is whoever stands over the highest of those that would leave.
         """
-        one = (
-            case
-            if isinstance(case, Case)
-            else min(case.members, key=lambda each: len(above(each.target.name, each.pool.ladder)))
-        )
+        one = case if isinstance(case, Case) else min(case.members, key=_rungs_above)
         found = StandIns(one.watchlist, self.memory, self.driver().abilities)
         return await found.of(one.target, one.pool, self.clock.now())
 
@@ -182,3 +178,7 @@ class Decider:
         except StoreError:
             return
         self.memory.told[wanted.target] = key
+
+
+def _rungs_above(case: Case) -> int:
+    return len(above(case.target.name, case.pool.ladder))
