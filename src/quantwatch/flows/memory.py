@@ -19,6 +19,7 @@ from quantwatch.flow.reference import ReferenceStanding, SelfChecked
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Pause, Routing, SetState, TargetState, Transition
 from quantwatch.flow.verdict import BREACHES, Finding
+from quantwatch.flows.moments import later, not_ahead, pool_later, target_later
 from quantwatch.flows.windows import open_windows
 from quantwatch.record.continuations import fingerprint
 from quantwatch.record.store import Store
@@ -81,7 +82,7 @@ class Memory:
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
         self.sets = {(one.target, one.task_set): one for one in store.set_states()}
-        self.targets = {one.target: _not_ahead(one, now) for one in store.target_states()}
+        self.targets = {one.target: not_ahead(one, now) for one in store.target_states()}
         self.pauses = store.pauses(now)
         self.storms = {one.pool: one for one in store.pools()}
         self.kept = dict(self.storms)
@@ -160,15 +161,12 @@ class Memory:
     def shift(self, seconds: float) -> None:
         """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""
         by = timedelta(seconds=seconds)
-        self.sets = {key: replace(one, at=_moved(one.at, by)) for key, one in self.sets.items()}
-        self.targets = {
-            key: replace(one, since=_moved(one.since, by), well_since=_moved(one.well_since, by))
-            for key, one in self.targets.items()
-        }
+        self.sets = {key: replace(one, at=later(one.at, by)) for key, one in self.sets.items()}
+        self.targets = {key: target_later(one, by) for key, one in self.targets.items()}
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
         self.stepped = {key: at + by for key, at in self.stepped.items()}
-        self.storms = {name: _all_moved(one, by) for name, one in self.storms.items()}
+        self.storms = {name: pool_later(one, by) for name, one in self.storms.items()}
         self.checked = {name: at + by for name, at in self.checked.items()}
 
     def findings(self, target: str, task_set: str) -> tuple[Finding, ...]:
@@ -189,24 +187,6 @@ class Memory:
         """Targets that are no longer configured and still out of traffic by our own decision."""
         known = set(configured)
         return [one for one in self.targets.values() if one.target not in known and one.routing is not Routing.IN]
-
-
-def _not_ahead(state: TargetState, now: datetime) -> TargetState:
-    """A change from the future was written before the clock was set back; its hold begins anew, and its clean time."""
-    if state.well_since is not None and state.well_since > now:
-        state = replace(state, well_since=now)
-    return state if state.since is None or state.since <= now else replace(state, since=now)
-
-
-def _all_moved(one: PoolStanding, by: timedelta) -> PoolStanding:
-    since, began, raging, until, proven = (
-        _moved(at, by) for at in (one.since, one.began, one.raging, one.until, one.proven)
-    )
-    return replace(one, since=since, began=began, raging=raging, until=until, proven=proven)
-
-
-def _moved(at: datetime | None, by: timedelta) -> datetime | None:
-    return None if at is None else at + by
 
 
 def moved(
