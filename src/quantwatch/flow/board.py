@@ -9,6 +9,7 @@ from quantwatch.flow.decision import PoolMode
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
+from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause, SetState, TargetState
@@ -21,7 +22,8 @@ class SetBoard:
 
     numbers: the last run that gave numbers, in the form of flow/as_json.set_json; empty before the first. success:
     when that run ended. period: the longest gap between two runs in seconds. fresh: whether the state still counts.
-    loads: how busy the target was before and after its latest run.
+    loads: how busy the target was before and after its latest run. since: when the verdict that counts became what it
+    is; None where it never changed.
     """
 
     state: SetState
@@ -31,11 +33,16 @@ class SetBoard:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     success: datetime | None = None
     loads: tuple[Load | None, Load | None] = (None, None)
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBoard:
-    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation."""
+    """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation.
+
+    verified: whether the gateway showed that our isolation took effect; held_until: before when it is not released,
+    however clean its runs. Both are None for a target that is not out by our own decision.
+    """
 
     state: TargetState
     quality: Quality
@@ -48,6 +55,20 @@ class TargetBoard:
     running: str | None = None
     queued: int = 0
     left: bool = False
+    verified: bool | None = None
+    held_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetBoard:
+    """One task set as it is asked. digest: of its prompts. prompts: how many there are. draw: how many a run draws."""
+
+    name: str
+    digest: str
+    prompts: int
+    draw: int
+    k: int
+    mode: ProbeMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +133,7 @@ class Board:
     pools: tuple[PoolBoard, ...] = ()
     pauses: tuple[Pause, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    task_sets: tuple[TaskSetBoard, ...] = ()
 
     @property
     def ready(self) -> bool:

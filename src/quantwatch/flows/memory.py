@@ -44,6 +44,7 @@ class Memory:
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
+    changed: when the quality of each pair changed last.
     """
 
     sets: dict[Pair, SetState] = field(default_factory=dict)
@@ -70,6 +71,7 @@ class Memory:
     baseline_answers: bool | None = None
     busy: dict[Pair, int] = field(default_factory=dict)
     loads: dict[Pair, tuple[Load | None, Load | None]] = field(default_factory=dict)
+    changed: dict[Pair, datetime] = field(default_factory=dict)
 
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
@@ -80,6 +82,7 @@ class Memory:
         self.proposals = {one.target: one for one in waiting}
         self.closed = {(one.target, one.action): one for one in closed}
         self.ended = {one.order.target: one for one in store.last_intents()}
+        self.changed = store.last_changes()
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended
@@ -125,6 +128,7 @@ class Memory:
             self.success[pair] = ended
         if old.quality is state.quality:
             return []
+        self.changed[pair] = ended
         change = (str(old.quality), str(state.quality), state.reason)
         return [Transition(ended, record.target, Axis.QUALITY, *change, task_set=record.task_set, run=record.id)]
 
@@ -148,6 +152,7 @@ class Memory:
         self.targets = {key: replace(one, since=_moved(one.since, by)) for key, one in self.targets.items()}
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
+        self.changed = {key: at + by for key, at in self.changed.items()}
         for storm in self.storms.values():
             storm.until = _moved(storm.until, by)
 

@@ -1,11 +1,13 @@
 """Memory and configuration -> the picture that is shown."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
-from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
+from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard, TaskSetBoard
 from quantwatch.flow.check import Check
-from quantwatch.flow.state import AWAY, TargetState
+from quantwatch.flow.decision import Action, Result
+from quantwatch.flow.state import AWAY, Routing, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.scene import members
@@ -13,6 +15,7 @@ from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
+from quantwatch.judge.wish import held_until
 from quantwatch.judge.yardstick import soundness
 
 
@@ -21,6 +24,7 @@ def paint(
 ) -> Board:
     """The whole picture at one moment."""
     present = [_target(one, memory, workers.get(one.name), now) for one in watchlist.targets.values()]
+    present = [_with_isolation(one, memory, watchlist) for one in present]
     left = [_left(state) for state in memory.left_behind(watchlist.targets)]
     return Board(
         own=own,
@@ -29,6 +33,7 @@ def paint(
         pools=tuple(_pool(pool, watchlist, memory) for pool in watchlist.pools.values()),
         pauses=tuple(memory.pausing(now)),
         proposals=tuple(one for one in memory.proposals.values() if now < one.expires),
+        task_sets=_task_sets(watchlist),
     )
 
 
@@ -72,6 +77,30 @@ def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetim
     )
 
 
+def _with_isolation(target: TargetBoard, memory: Memory, watchlist: Watchlist) -> TargetBoard:
+    """The same with what is known of its isolation, if it is out by a decision of ours."""
+    state = target.state
+    if state.routing is not Routing.OUT or state.owner is None:
+        return target
+    ended = memory.ended.get(state.target)
+    ours = ended is not None and ended.order.decision == state.owner and ended.order.action is Action.ISOLATE
+    outcome = ended.outcome if ended is not None and ours else None
+    return replace(
+        target,
+        verified=None if outcome is None else outcome.result is Result.VERIFIED,
+        held_until=held_until(state, watchlist.pools[state.pool].minimum_hold_seconds),
+    )
+
+
+def _task_sets(watchlist: Watchlist) -> tuple[TaskSetBoard, ...]:
+    """Each task set once; every target is asked about it in the same way."""
+    known = {name: one for target in watchlist.targets.values() for name, one in target.sets.items()}
+    return tuple(
+        TaskSetBoard(name, one.prompts.digest, len(one.prompts.prompts), one.draw, k=one.k, mode=one.mode)
+        for name, one in sorted(known.items())
+    )
+
+
 def _set(target: str, one: WatchedSet, memory: Memory, now: datetime) -> SetBoard:
     state = memory.set_state(target, one.name)
     return SetBoard(
@@ -82,6 +111,7 @@ def _set(target: str, one: WatchedSet, memory: Memory, now: datetime) -> SetBoar
         numbers=memory.numbers.get((target, one.name), {}),
         success=memory.success.get((target, one.name)),
         loads=memory.loads.get((target, one.name), (None, None)),
+        since=memory.changed.get((target, one.name)),
     )
 
 

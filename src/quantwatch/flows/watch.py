@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from quantwatch.clock import Clock
@@ -117,7 +118,8 @@ class Watch:
         for name, target in self.watchlist.targets.items():
             self.meters.expect(name, list(target.sets))
             if name not in self.workers:
-                worker = Worker(name, self._turn(name), skipped=self._skipped(name))
+                skipped = partial(self.meters.run_skipped, name)
+                worker = Worker(name, self._turn(name), self.clock, skipped=skipped, waited=self.meters.run_waited)
                 self.workers[name] = worker
                 self._set_to_work(worker)
 
@@ -181,6 +183,3 @@ class Watch:
                 await generation.leave()
 
         return turn
-
-    def _skipped(self, name: str) -> Callable[[str, str], None]:
-        return lambda task_set, reason: self.meters.run_skipped(name, task_set, reason)

@@ -5,7 +5,7 @@ A wish is not an action: the brakes may object. Whatever is unknown, stale or mi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from quantwatch.flow.decision import Action, Lane, Wish
 from quantwatch.flow.state import Human, Routing, SetState, TargetState
@@ -159,11 +159,17 @@ def _release(
     return Wish(Action.RELEASE, target.target, target.pool, f"clean runs in a row of every task set: {counts}")
 
 
-def _hold_is_over(target: TargetState, rules: WishRules, *, now: datetime) -> bool:
+def held_until(target: TargetState, minimum_hold_seconds: float) -> datetime | None:
+    """When a target has been out for as long as it must be, however clean its runs; None where `since` is not known."""
     if target.since is None:
-        return False
+        return None
     times = min(max(target.ejections, 1), LONGEST_HOLD)
-    return (now - target.since).total_seconds() >= rules.minimum_hold_seconds * times
+    return target.since + timedelta(seconds=minimum_hold_seconds * times)
+
+
+def _hold_is_over(target: TargetState, rules: WishRules, *, now: datetime) -> bool:
+    ends = held_until(target, rules.minimum_hold_seconds)
+    return ends is not None and now >= ends
 
 
 def _may_be_well(target: TargetState, process: str | None) -> bool:
