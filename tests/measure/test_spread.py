@@ -1,5 +1,6 @@
 """The KL of single positions, cell by cell."""
 
+import itertools
 import math
 
 import pytest
@@ -14,7 +15,7 @@ from support.recordings import pairs
 def test_the_bounds_are_three_a_decade() -> None:
     assert len(KL_BOUNDS) == 19
     assert (KL_BOUNDS[0], KL_BOUNDS[-1]) == (1e-5, 10.0)
-    assert [b / a for a, b in zip(KL_BOUNDS, KL_BOUNDS[1:], strict=False)] == pytest.approx([2, 2.5, 2] * 6)
+    assert [b / a for a, b in itertools.pairwise(KL_BOUNDS)] == pytest.approx([2, 2.5, 2] * 6)
 
 
 def test_every_position_falls_into_the_cell_that_ends_at_or_above_it() -> None:
