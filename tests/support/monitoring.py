@@ -73,3 +73,10 @@ def queries() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
     for one in dashboard()["annotations"]["list"]:
         yield one["name"], one["expr"]
+
+
+def substituted(query: str) -> str:
+    """A query as Grafana sends it where everything is chosen, over windows of ten minutes."""
+    for name in ("__rate_interval", "__interval", "__range"):
+        query = query.replace(f"${name}", "10m")
+    return re.sub(r"\$(pool|target|task_set)\b", ".+", query)
