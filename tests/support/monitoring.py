@@ -17,8 +17,11 @@ RULES_TEST = CONFIGS / "prometheus" / "rules.test.yaml"
 ALERTMANAGER = CONFIGS / "prometheus" / "alertmanager.yaml"
 DASHBOARD = CONFIGS / "grafana" / "quantwatch.json"
 
-SERIES = {PREFIX + one.name for one in vars(metrics).values() if isinstance(one, Series)}
+ALL = [one for one in vars(metrics).values() if isinstance(one, Series)]
 """Every series of the product."""
+
+SERIES = {PREFIX + one.name for one in ALL}
+"""Their whole names."""
 
 _PARTS = ("_bucket", "_count", "_sum")
 

@@ -180,7 +180,7 @@ RUN_FAILURES = Series("run_failures_total", "Runs that ended without a usable ve
 RUNS_SKIPPED = Series("runs_skipped_total", "Runs that were due and not made.", (*SET, "reason"))
 LIMIT_BREACHES = Series(
     "threshold_breaches_total",
-    "Runs that found a target over a limit (warn) or degraded or corrupted (critical), confirmed or not.",
+    "Runs whose own verdict was warn (level warn), or degraded or corrupted (critical), confirmed or not.",
     (*SET, "level"),
 )
 POSITIONS = Series("positions_compared_total", "Positions compared, over all runs.", SET)
