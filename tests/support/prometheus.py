@@ -20,14 +20,13 @@ ALERTMANAGER = next(filter(None, map(shutil.which, ("prometheus-alertmanager", "
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A running Prometheus."""
+    """A running Prometheus. client: speaks to its root."""
 
-    url: str
+    client: httpx.Client
 
     def ask(self, path: str, **query: str) -> Any:
         """The data of an answer of its API."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=query, timeout=10, trust_env=False)
-        document = answer.json()
+        document = self.client.get(f"/api/v1/{path}", params=query).json()
         assert document["status"] == "success", document
         return document["data"]
 
@@ -78,8 +77,8 @@ def scraping(
         f"--web.listen-address={listen}",
         "--enable-feature=exemplar-storage",
     ]
-    with _running(command, f"http://{listen}", folder / "prometheus.log") as url:
-        yield Prometheus(url)
+    with _running(command, f"http://{listen}", folder / "prometheus.log") as client:
+        yield Prometheus(client)
 
 
 @contextmanager
@@ -99,21 +98,21 @@ def passing_on(folder: Path, content: dict[str, Any]) -> Iterator[str]:
 
 
 @contextmanager
-def _running(command: Sequence[str], url: str, said: Path) -> Iterator[str]:
-    """A program until it is needed no more; it may still be starting."""
-    with said.open("wb") as log:
+def _running(command: Sequence[str], url: str, said: Path) -> Iterator[httpx.Client]:
+    """A program until it is needed no more; gives what speaks to it."""
+    with said.open("wb") as log, httpx.Client(base_url=url, timeout=10, trust_env=False) as client:
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)  # noqa: S603, ours
         try:
-            wait(lambda: process.poll() is not None or _answers(url), f"answered: {command[0]}")
+            wait(lambda: process.poll() is not None or _answers(client), f"answered: {command[0]}")
             assert process.poll() is None, said.read_text()
-            yield url
+            yield client
         finally:
             process.terminate()
             process.wait(PATIENCE)
 
 
-def _answers(url: str) -> bool:
+def _answers(client: httpx.Client) -> bool:
     try:
-        return httpx.get(f"{url}/-/ready", timeout=5, trust_env=False).status_code == 200
+        return client.get("/-/ready").status_code == 200
     except httpx.HTTPError:
         return False
