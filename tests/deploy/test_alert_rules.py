@@ -35,6 +35,15 @@ def test_the_rules_pass_their_own_test() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_the_rules_pass_it_with_the_address_of_a_runbook_of_ones_own(tmp_path: Path) -> None:
+    """As docs/monitoring.md has it done by sed."""
+    for file in (RULES, RULES_TEST):
+        text = file.read_text(encoding="utf-8").replace("docs/runbook.md", "https://wiki.example.internal/runbook")
+        (tmp_path / file.name).write_text(text, encoding="utf-8")
+    done = checked("promtool", "test", "rules", RULES_TEST.name, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("name", ["QuantwatchTargetBad", "QuantwatchStoreDown"])
 def test_a_rule_that_never_fires_would_not_pass(tmp_path: Path, name: str) -> None:
     content = loaded(RULES)

@@ -135,6 +135,8 @@ def _target(target: TargetBoard) -> dict[str, Any]:
         "vouched": time_json(state.vouched),
         "decision": state.owner,
         "since": time_json(state.since),
+        "verified": target.verified,
+        "held_until": time_json(target.held_until),
         "ejections": state.ejections,
         "lane": state.lane,
         "scheme": target.scheme,
@@ -153,6 +155,7 @@ def _set(one: SetBoard) -> dict[str, Any]:
     return {
         "task_set": state.task_set,
         "quality": state.quality.value,
+        "since": time_json(one.since),
         "last": state.last.value,
         "reason": state.reason,
         "fresh": one.fresh,
