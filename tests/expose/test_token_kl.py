@@ -1,6 +1,8 @@
 """The histogram of the KL of single positions: it grows over runs, names them, can be left out, and never breaks."""
 
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -141,3 +143,25 @@ def test_what_was_drawn_compared_and_missing_is_counted_without_it_as_well() -> 
     assert float(lines[f"quantwatch_positions_compared_total{at}"]) == 2 * 2304
     assert float(lines[f"quantwatch_prompts_drawn_total{at}"]) == 48
     assert float(lines[f"quantwatch_prompts_missing_total{at}"]) == 2
+
+
+def test_a_scrape_in_its_thread_bears_what_comes_meanwhile() -> None:
+    """A page is made beside the loop that counts; targets come and go while it is."""
+    meters, stop = Meters(), threading.Event()
+
+    def come_and_go() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            meters.token_kl.expect(f"node-{number}", "math")
+            meters.token_kl.forget("target", f"node-{number - 50}")
+
+    with ThreadPoolExecutor() as pool:
+        busy = pool.submit(come_and_go)
+        try:
+            pages = [sum(len(family.samples) for family in meters.token_kl.collect()) for _ in range(300)]
+        finally:
+            stop.set()
+        busy.result()
+    assert max(pages) > 0
+    assert all(samples % (len(EMPTY) + 2) == 0 for samples in pages)

@@ -2,6 +2,7 @@
 
 import math
 import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -37,42 +38,48 @@ class _Counted:
 class TokenKl(Collector):
     """Counts positions by target and task set. shown: whether there is a histogram at all; its series are the most.
 
-    The client library's own histogram takes one value at a time; a run has thousands, and counts them itself.
+    The client library's own histogram takes one value at a time; a run has thousands, and counts them itself. Pages are
+    made in a thread of their own, hence the lock.
     """
 
     def __init__(self) -> None:
         self.shown = True
         self._counted: dict[tuple[str, str], _Counted] = {}
+        self._lock = threading.Lock()
 
     def expect(self, target: str, task_set: str) -> None:
         """Start at 0, so that the first run is an increase."""
-        self._counted.setdefault((target, task_set), _Counted())
+        with self._lock:
+            self._counted.setdefault((target, task_set), _Counted())
 
     def forget(self, name: str, value: str) -> None:
         """Drop what has left. name: `target` or `task_set`; any other label drops nothing."""
         if name in m.TOKEN_KL.labels:
             place = m.TOKEN_KL.labels.index(name)
-            self._counted = {pair: one for pair, one in self._counted.items() if pair[place] != value}
+            with self._lock:
+                self._counted = {pair: one for pair, one in self._counted.items() if pair[place] != value}
 
     def add(self, record: RunRecord, spread: Spread) -> None:
         """Count the positions of a run; one whose sum is not finite would spoil the histogram for ever."""
         if not math.isfinite(spread.total):
             return
-        counted = self._counted.setdefault((record.target, record.task_set), _Counted())
-        counted.total += max(spread.total, 0.0)
         ended = record.started.timestamp() + record.seconds
-        for cell, (count, largest) in enumerate(zip(spread.counts, spread.largest, strict=True)):
-            if count:
-                counted.counts[cell] += count
-                counted.exemplars[cell] = Exemplar(run_label(record), largest, ended)
+        with self._lock:
+            counted = self._counted.setdefault((record.target, record.task_set), _Counted())
+            counted.total += max(spread.total, 0.0)
+            for cell, (count, largest) in enumerate(zip(spread.counts, spread.largest, strict=True)):
+                if count:
+                    counted.counts[cell] += count
+                    counted.exemplars[cell] = Exemplar(run_label(record), largest, ended)
 
     def collect(self) -> Iterable[Family]:
         """One family, or none where it is not shown."""
         if self.shown:
             name, series = m.PREFIX + m.TOKEN_KL.name, m.TOKEN_KL
             family = HistogramMetricFamily(name, series.help, labels=series.labels, unit=series.unit)
-            for pair, one in self._counted.items():
-                family.add_metric([*map(m.label, pair)], _buckets(one), sum_value=one.total)
+            with self._lock:
+                for pair, one in self._counted.items():
+                    family.add_metric([*map(m.label, pair)], _buckets(one), sum_value=one.total)
             yield family
 
 
