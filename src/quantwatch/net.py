@@ -52,12 +52,16 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A complete reply of any status. retry_after: that header as it stands, None without one."""
+    """A complete reply of any status. retry_after: that header as it stands, None without one.
+
+    headers: all of them, by names in small letters; several of one name with commas between.
+    """
 
     status: int
     body: bytes
     seconds: float
     retry_after: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 Heard = Callable[[float, str | None], None]
@@ -143,13 +147,14 @@ class Link:
         *,
         query: Mapping[str, str] | None = None,
         body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """Send a request to a path under the server's root, once. query: parameters. body: sent as JSON.
 
         Raises a ProbeError when no complete reply came; after any but NodeUnreachable it may have been carried out.
         """
-        request = {} if body is None else {"json": body}
-        return await self._once(method, self.url + path, query=query, **request)
+        request: dict[str, Any] = {} if body is None else {"json": body}
+        return await self._once(method, self.url + path, query=query, headers=headers, **request)
 
     async def delete(self, path: str) -> Answer:
         """DELETE a path under the server's root. Raises a ProbeError when no complete reply came."""
@@ -191,7 +196,8 @@ class Link:
                     content = b"".join([chunk async for chunk in self._limited(response)])
         self._refuse_redirect(response)
         seconds = time.perf_counter() - started
-        return Answer(response.status_code, content, seconds, response.headers.get("retry-after"))
+        headers = {name: response.headers[name] for name in response.headers}
+        return Answer(response.status_code, content, seconds, headers.get("retry-after"), headers)
 
     async def _limited(self, response: httpx.Response) -> AsyncIterator[bytes]:
         size = 0

@@ -5,23 +5,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import pytest
 
-from quantwatch.act.contract import Driver, MemoryNotes, Seen, wished
+from quantwatch.act.apisix import ApisixDriver
+from quantwatch.act.contract import Driver, MemoryNotes, Seen, Tells, wished
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.haproxy import HaproxyDriver, Runtime
+from quantwatch.act.kong import KongDriver
+from quantwatch.act.kubernetes import KubernetesDriver, Place
+from quantwatch.act.litellm import LitellmDriver
 from quantwatch.act.router import Router
 from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.clock import SystemClock
-from quantwatch.config.gateway import GatewaySettings
+from quantwatch.config.gateway import SHIPPED
 from quantwatch.errors import GatewayError, GatewayRefused
 from quantwatch.flow.decision import Action, Order
 from quantwatch.net import Endpoint, Link
+from support.admin_fakes import LABEL, AdminFake, FakeApisix, FakeKong, FakeKubernetes, FakeLitellm
 from support.builders import QUICK
 from support.fake_router import FakeRouter
 from support.filing import Filing
@@ -118,6 +123,58 @@ async def file() -> AsyncIterator[Bench]:
         yield Bench(driver, {}, stand, lambda: filing.reloads, fail)
 
 
+@asynccontextmanager
+async def admin(
+    fake: AdminFake, made: Callable[[Any], Driver], node: str, switch: Callable[[bool], None]
+) -> AsyncIterator[Bench]:
+    """A driver of an admin API. switch: lets the node stand isolated there or not, by nobody's order."""
+
+    async def stand(isolated: bool) -> None:
+        switch(isolated)
+
+    def fail() -> None:
+        fake.down = True
+
+    async with fake.link() as link:
+        yield Bench(made(fake.api(link, {})), {}, stand, lambda: len(fake.changes), fail, node)
+
+
+def litellm() -> AbstractAsyncContextManager[Bench]:
+    fake = FakeLitellm()
+
+    def switch(isolated: bool) -> None:
+        fake.deployments["a"] = ("llama", isolated)
+
+    return admin(fake, lambda api: LitellmDriver(api, notes=MemoryNotes()), "a", switch)
+
+
+def kubernetes() -> AbstractAsyncContextManager[Bench]:
+    fake = FakeKubernetes()
+
+    def switch(isolated: bool) -> None:
+        fake.pods["vllm-0"]["metadata"]["labels"][LABEL] = "out" if isolated else "in"
+
+    return admin(fake, lambda api: KubernetesDriver(api, Place("llm", "vllm", LABEL)), "vllm-0", switch)
+
+
+def apisix() -> AbstractAsyncContextManager[Bench]:
+    fake = FakeApisix()
+
+    def switch(isolated: bool) -> None:
+        fake.nodes["node-a:8000"] = 0 if isolated else 3
+
+    return admin(fake, lambda api: ApisixDriver(api, notes=MemoryNotes()), "1/node-a:8000", switch)
+
+
+def kong() -> AbstractAsyncContextManager[Bench]:
+    fake = FakeKong()
+
+    def switch(isolated: bool) -> None:
+        fake.weights["node-a:8000"] = 0 if isolated else 100
+
+    return admin(fake, lambda api: KongDriver(api, notes=MemoryNotes()), "llm/node-a:8000", switch)
+
+
 MAKERS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {
     "webhook": lambda: webhook(reads=True),
     "webhook, blind": lambda: webhook(reads=False),
@@ -127,6 +184,10 @@ MAKERS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {
     "file": file,
     "vllm_router": lambda: router(VllmRouter),
     "sglang_router": lambda: router(SglangRouter),
+    "litellm": litellm,
+    "kubernetes": kubernetes,
+    "apisix": apisix,
+    "kong": kong,
 }
 
 
@@ -137,11 +198,11 @@ async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
 
 
 async def test_its_name_can_be_configured(bench: Bench) -> None:
-    assert bench.driver.name in get_args(GatewaySettings.model_fields["driver"].annotation)
+    assert bench.driver.name in SHIPPED
 
 
 def test_every_driver_of_the_configuration_is_held_to_the_contract() -> None:
-    assert {name.split(",")[0] for name in MAKERS} == set(get_args(GatewaySettings.model_fields["driver"].annotation))
+    assert {name.split(",")[0] for name in MAKERS} == set(SHIPPED)
 
 
 @pytest.mark.parametrize("action", Action)
@@ -189,6 +250,20 @@ async def test_trouble_is_unknown_and_never_raised(bench: Bench) -> None:
         assert seen is Seen.UNKNOWN
         with pytest.raises(GatewayError):
             await bench.driver.call(bench.order())
+
+
+async def test_who_is_there_follows_the_gateway_and_trouble_is_raised(bench: Bench) -> None:
+    """A list that cannot be read is not an empty one: whoever asks has to know the difference."""
+    if not isinstance(bench.driver, Tells):
+        assert bench.driver.name not in {"haproxy", "vllm_router", "sglang_router"}
+        return
+    asked = [bench.node, "nobody"]
+    for isolated in (False, True):
+        await bench.stand(isolated)
+        assert await bench.driver.present(asked) == (frozenset() if isolated else {bench.node})
+    bench.fail()
+    with pytest.raises(GatewayError):
+        await bench.driver.present(asked)
 
 
 async def test_a_rehearsal_tells_the_whole_call() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quantwatch.act.contract import Seen, Unanswered
-from quantwatch.act.haproxy import LONGEST_REPLY, HaproxyDriver, Runtime, states
+from quantwatch.act.haproxy import LONGEST_REPLY, HaproxyDriver, Runtime, serving, states
 from quantwatch.config.gateway import Leave
 from quantwatch.errors import GatewayRefused
 from quantwatch.flow.decision import Action
@@ -244,3 +244,43 @@ async def test_orders_of_two_nodes_at_once_are_both_done(haproxy: RuntimeSocket)
     await asyncio.gather(driver.call(ISOLATE), driver.call(order(node="b")))
 
     assert haproxy.states == {"llm/a": 8, "llm/b": 8}
+
+
+# ------------------------------------------------------------------ who is there
+
+
+async def test_a_server_is_there_while_nothing_is_set_against_it(haproxy: RuntimeSocket) -> None:
+    driver = driver_of(haproxy)
+    assert await driver.present(["a", "llm/b", "llm/a,llm/b", "c"]) == {"a", "llm/b", "llm/a,llm/b"}
+    haproxy.states["llm/b"] = 8
+    assert await driver.present(["a", "llm/b", "llm/a,llm/b"]) == {"a"}
+    assert haproxy.changes == []
+
+
+@pytest.mark.parametrize("name", ["elsewhere/a", "llm/nobody", *NO_NAMES])
+async def test_a_name_that_haproxy_does_not_have_is_not_there_and_hides_nobody(
+    haproxy: RuntimeSocket, name: str
+) -> None:
+    assert await driver_of(haproxy).present([name, "a"]) == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("up", "admin", "serves"),
+    [(2, 0, True), (1, 0, True), (0, 0, False), (3, 0, False), *((2, bit, False) for bit in (1, 2, 4, 8, 16, 32, 64))],
+)
+def test_a_server_serves_while_it_is_up_and_nobody_has_set_anything(up: int, admin: int, serves: bool) -> None:
+    row = ROW.replace("127.0.0.1 2 8", f"127.0.0.1 {up} {admin}")
+    assert serving(f"1\n{HEAD}\n{row}\n") == ({"llm/a"} if serves else set())
+
+
+@pytest.mark.parametrize("reply", [b"Permission denied\n", b"Unknown command.\n", b"2\n# be_id\n", b"\n"])
+async def test_an_answer_that_is_no_list_tells_nobody_s_presence(haproxy: RuntimeSocket, reply: bytes) -> None:
+    haproxy.replies = [reply]
+    with pytest.raises(GatewayRefused):
+        await driver_of(haproxy).present(["a"])
+
+
+async def test_a_silent_socket_tells_nobody_s_presence(haproxy: RuntimeSocket) -> None:
+    haproxy.hangs = True
+    with pytest.raises(Unanswered):
+        await driver_of(haproxy, timeout=0.05).present(["a"])

@@ -224,3 +224,20 @@ def test_ranks_belong_to_their_node(listed: str, count: int) -> None:
     found = workers_of(Answer(200, listing(entry(NODE + listed)), 0.0)) or ()
 
     assert len(entries_of(NODE, found)) == count
+
+
+async def test_who_is_there_is_listed_letter_for_letter_and_healthy(fake: FakeRouter, driver: Router) -> None:
+    ranks = [entry(f"http://ranks:8000@{i}", is_healthy=i == 1) for i in range(2)]
+    body = listing(entry(NODE), entry(OTHER, is_healthy=False), *ranks)
+    fake.reply = lambda: httpx.Response(200, content=body)
+    asked = [NODE, f"{NODE}/", OTHER, "http://ranks:8000", "http://nobody:8000"]
+    assert await driver.present(asked) == {NODE, "http://ranks:8000"}
+
+
+@pytest.mark.parametrize("body", UNREADABLE[:4])
+async def test_a_list_that_cannot_be_read_tells_nobody_s_presence(
+    fake: FakeRouter, driver: Router, body: bytes
+) -> None:
+    fake.reply = lambda: httpx.Response(200, content=body)
+    with pytest.raises(GatewayError):
+        await driver.present([NODE])

@@ -430,6 +430,36 @@ def test_names_from_outside_are_not_taken_for_markup() -> None:
     assert "[red]not red[/red]" in text
 
 
+def test_a_return_is_shown_before_and_after_it() -> None:
+    later = AT + timedelta(hours=2)
+    out = target_board("node-a", routing=Routing.OUT, owner="d-9", ejections=3, hold_until=later)
+    back = target_board("node-b", ejections=2, probation_until=later)
+
+    text = shown(board(out, back), now=AT)
+
+    assert f"stays out until {local(later.isoformat(), AT)} at least, isolation 3" in text
+    assert f"on probation until {local(later.isoformat(), AT)}, isolated 2 times" in text
+
+
+def test_targets_that_the_gateway_does_not_have_are_named() -> None:
+    whole = board()
+
+    def missing(*names: str) -> str:
+        return shown(replace(whole, pools=tuple(replace(one, missing=names) for one in whole.pools)))
+
+    assert "pool chat: by the gateway's own list no traffic goes to node-a, node-c" in missing("node-a", "node-c")
+    assert "own list" not in missing()
+
+
+def test_a_pause_without_an_end_is_shown_with_a_time_to_look_at_it_again() -> None:
+    own = Pause("p-7", "all", "the store was corrupt", "quantwatch", AT, None)
+
+    text = shown(board(target_board("node-a"), pauses=(own,)), now=AT, width=200)
+
+    review = local((AT + timedelta(days=1)).isoformat(), AT)
+    assert f"paused all until resumed (review {review}), by quantwatch: the store was corrupt" in text
+
+
 def test_routing_states_are_shown_as_they_are() -> None:
     text = shown(board(target_board("node-a", routing=Routing.CONTRADICTED, owner="d-9")))
 

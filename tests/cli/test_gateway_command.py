@@ -1,5 +1,6 @@
 """`quantwatch gateway show`, `gateway test` and `drill`: against a webhook's receiver, and against real routers."""
 
+import io
 import json
 import os
 import pty
@@ -13,10 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from quantwatch.act.contract import Abilities, Seen
+from quantwatch.cli.gateway_tables import show_standings, standings_json
 from quantwatch.cli.main import main
 from quantwatch.clock import SystemClock
 from quantwatch.flow.state import Routing, TargetState
+from quantwatch.flows.rehearse import Part
+from quantwatch.flows.standings import Standings
 from quantwatch.record.place import only_writer
 from quantwatch.record.store import Store
 from support.daemons import PATIENCE, Site, site, started
@@ -325,3 +331,17 @@ def test_check_config_tells_what_the_driver_can_do(where: Site, capsys: pytest.C
     where.content["gateway"] = {"driver": "vllm_router", "url": "http://127.0.0.1:3"}
     assert main(["check-config", str(where.write().file)]) == 0
     assert "driver vllm_router: reads back; proven against the real program" in capsys.readouterr().out
+
+
+def test_who_gets_no_traffic_by_the_gateways_own_list_is_named() -> None:
+    parts = [Part(name, "chat", f"http://{name}:8000") for name in ("a", "b")]
+    stands = tuple((one, Seen.ROUTABLE) for one in parts)
+    can = Abilities(reads_back=True, proven=True, calls=True)
+    out = Console(width=200, file=io.StringIO(), highlight=False)
+
+    show_standings(Standings(can, stands, missing=("b",)), "haproxy", out)
+    show_standings(Standings(can, stands), "haproxy", out)
+
+    assert isinstance(out.file, io.StringIO)
+    assert out.file.getvalue().count("gets no traffic by the gateway's own list: b") == 1
+    assert standings_json(Standings(can, stands, missing=("b",)), "haproxy")["missing"] == ["b"]

@@ -56,3 +56,25 @@ def test_a_name_that_no_router_lists_so_is_advised_against(driver: str, url: str
 
     assert [line.partition(":")[0] for line in advice(given)] == ["targets[a].gateway_name"] * advised
     assert advice(named) == []
+
+
+URLS = [
+    ("http://vllm-0.vllm.llm:8000", "vllm-0", True),
+    ("http://vllm.llm.svc:8000", "vllm-0", True),
+    ("http://vllm-0.other.llm:8000", "other:vllm-0", True),
+    ("http://vllm-0.vllm-nodes.llm:8000", "vllm-0", False),
+    ("http://10.0.0.1:8000", "vllm-0", False),
+    ("http://vllm-0.vllm.llm:8000", None, False),
+]
+
+
+@pytest.mark.parametrize(("url", "name", "advised"), URLS)
+def test_a_pod_s_name_that_goes_away_with_its_traffic_is_advised_against(
+    url: str, name: str | None, advised: bool
+) -> None:
+    one = settings({}, {"driver": "kubernetes", "namespace": "llm", "service": "vllm"})
+    target = one.targets[0].model_copy(update={"url": url, "gateway_name": name})
+    told = list(advice(one.model_copy(update={"targets": [target]})))
+
+    assert len(told) == advised
+    assert all("targets[a].url: " in line and "which leaves out who is isolated" in line for line in told)

@@ -1,5 +1,6 @@
 """What gateways of their own dialect ask of a configuration, and how HAProxy's names are read."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,18 @@ from pydantic import ValidationError
 from quantwatch.cli.main import main
 from quantwatch.config.gateway import GatewaySettings, Leave
 from quantwatch.config.haproxy import address_of, servers_of
+from quantwatch.config.kubernetes import pod_of
 from quantwatch.config.load import load_settings
+from quantwatch.config.upstreams import member_of
 from quantwatch.errors import ConfigError
 from support.filing import TEMPLATE
 
 HAPROXY = {"driver": "haproxy", "socket": "/run/haproxy/admin.sock", "backend": "llm"}
 FILE = {"driver": "file", "path": "llm.conf", "template": "llm.j2"}
+LITELLM = {"driver": "litellm", "url": "http://litellm:4000", "api_key": "env:KEY"}
+KUBERNETES = {"driver": "kubernetes", "namespace": "llm", "service": "vllm"}
+APISIX = {"driver": "apisix", "url": "http://apisix:9180", "api_key": "env:KEY", "upstream": "1"}
+KONG = {"driver": "kong", "url": "http://kong:8001", "upstream": "llm"}
 
 
 def written(folder: Path, gateway: dict[str, Any], *names: str | None, mode: str = "enforce") -> Path:
@@ -160,3 +167,119 @@ def test_check_config_warns_of_a_file_that_would_not_be_written_over(
 def test_gateway_file_is_for_a_driver_that_writes_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gateway-file", str(written(tmp_path, HAPROXY, "a", "b"))]) == 3
     assert "gateway.driver is haproxy, which writes no file" in capsys.readouterr().err
+
+
+PODS = {
+    ("vllm-0", "vllm"): ("vllm", "vllm-0"),
+    ("other:vllm-0", "vllm"): ("other", "vllm-0"),
+    ("other:vllm-0", None): ("other", "vllm-0"),
+    ("app=vllm,example.com/instance=a", "vllm"): ("vllm", "app=vllm,example.com/instance=a"),
+    ("other:app=vllm", None): ("other", "app=vllm"),
+}
+
+
+@pytest.mark.parametrize(("given", "pod"), PODS.items())
+def test_a_pod_is_a_name_or_labels_of_a_service(given: tuple[str, str | None], pod: tuple[str, str]) -> None:
+    assert pod_of(*given) == pod
+
+
+MEMBERS = {
+    ("10.0.0.1:8000", "1"): ("1", "10.0.0.1:8000"),
+    ("llm/10.0.0.1:8000", "1"): ("llm", "10.0.0.1:8000"),
+    ("llm/node-a.example:80", None): ("llm", "node-a.example:80"),
+    ("[::1]:8000", "llm"): ("llm", "[::1]:8000"),
+}
+
+
+@pytest.mark.parametrize(("given", "member"), MEMBERS.items())
+def test_a_member_is_an_address_of_an_upstream(given: tuple[str, str | None], member: tuple[str, str]) -> None:
+    assert member_of(*given) == member
+
+
+NEEDS = {
+    "litellm": (LITELLM, "driver litellm needs a gateway_name: the deployment's id there"),
+    "kubernetes": (KUBERNETES, "driver kubernetes needs a gateway_name: its POD or SERVICE:POD there"),
+    "apisix": (APISIX, "driver apisix needs a gateway_name: its HOST:PORT or UPSTREAM/HOST:PORT there"),
+    "kong": (KONG, "driver kong needs a gateway_name: its HOST:PORT or UPSTREAM/HOST:PORT there"),
+}
+
+
+@pytest.mark.parametrize(("gateway", "said"), NEEDS.values(), ids=NEEDS)
+def test_gateways_that_know_no_url_need_a_name(gateway: dict[str, Any], said: str, tmp_path: Path) -> None:
+    assert ("targets[0]", said) in problems(written(tmp_path, gateway, None, None))
+
+
+WRONG = [
+    (KUBERNETES, "Pod_A", "is no pod: write its name, or labels"),
+    (KUBERNETES, "a b", "is no pod"),
+    (KUBERNETES, "pods/a", "is no pod"),
+    (KUBERNETES, "app=vllm,", "is no pod"),
+    (KUBERNETES, "Svc:vllm-0", "is no name of a service"),
+    ({**KUBERNETES, "service": None}, "vllm-0", "names no service; write SERVICE:vllm-0, or set gateway.service"),
+    (APISIX, "http://10.0.0.1:8000", "is no HOST:PORT"),
+    (APISIX, "10.0.0.1", "is no HOST:PORT"),
+    (APISIX, "a b/10.0.0.1:80", "is no id or name of an upstream"),
+    ({**KONG, "upstream": None}, "10.0.0.1:8000", "names no upstream; write UPSTREAM/10.0.0.1:8000"),
+]
+
+
+@pytest.mark.parametrize(("gateway", "name", "said"), WRONG)
+def test_a_name_that_cannot_be_one_is_told_with_its_key(
+    gateway: dict[str, Any], name: str, said: str, tmp_path: Path
+) -> None:
+    given = {key: value for key, value in gateway.items() if value is not None}
+    told = problems(written(tmp_path, given, name, "llm:b" if given["driver"] == "kubernetes" else "llm/b:1"))
+    assert told[0][0] == "targets[0].gateway_name"
+    assert said in told[0][1]
+
+
+@pytest.mark.parametrize("gateway", [LITELLM, KUBERNETES, APISIX, KONG], ids=NEEDS)
+def test_two_targets_share_no_name(gateway: dict[str, Any], tmp_path: Path) -> None:
+    names = {"litellm": ("a", ""), "kubernetes": ("pod", "vllm:"), "apisix": ("a:1", "1/"), "kong": ("a:1", "llm/")}
+    name, default = names[gateway["driver"]]
+    (told,) = problems(written(tmp_path, gateway, name, f"{default}{name}"))
+    assert told == ("targets[1].gateway_name", f"{default}{name} belongs to targets[0] already")
+
+
+LACKING = [
+    ({"driver": "litellm", "url": "http://x"}, "driver litellm needs api_key"),
+    ({"driver": "kubernetes"}, "driver kubernetes needs namespace"),
+    ({"driver": "apisix", "api_key": "env:K"}, "driver apisix needs url"),
+    ({"driver": "kong"}, "driver kong needs url"),
+    ({**KONG, "namespace": "llm"}, "namespace has no meaning for driver kong; it belongs to kubernetes"),
+    ({**HAPROXY, "upstream": "llm"}, "it belongs to apisix and kong"),
+    ({**FILE, "envoy_admin": "http://x"}, "envoy_admin and envoy_cluster go together"),
+    ({**FILE, "envoy_cluster": "llm"}, "envoy_admin and envoy_cluster go together"),
+    ({**KUBERNETES, "label": "no label"}, "label"),
+    ({**KUBERNETES, "namespace": "a/b"}, "namespace"),
+]
+
+
+@pytest.mark.parametrize(("gateway", "said"), LACKING)
+def test_what_a_driver_needs_and_does_not_know_is_told(gateway: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        GatewaySettings.model_validate(gateway)
+
+
+UNPROVEN = {"litellm": (LITELLM, "a", "b"), "kubernetes": (KUBERNETES, "a", "b")}
+UNPROVEN |= {"apisix": (APISIX, "a:1", "b:1"), "kong": (KONG, "a:1", "b:1")}
+
+
+@pytest.mark.parametrize(("gateway", "first", "second"), UNPROVEN.values(), ids=UNPROVEN)
+def test_check_config_warns_of_a_driver_that_was_never_proven(
+    gateway: dict[str, Any], first: str, second: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-config", str(written(tmp_path, gateway, first, second))]) == 0
+    told = capsys.readouterr().out
+
+    name = gateway["driver"]
+    assert f"gateway: driver {name}: reads back; not proven: rehearse it before you rely on it" in told
+    assert f"warning: gateway.driver: {name} is not proven against the real program" in told
+
+
+@pytest.mark.parametrize(("gateway", "names"), [(HAPROXY, ("a", "b")), ({"driver": "dry_run"}, (None, None))])
+def test_check_config_does_not_warn_of_others(
+    gateway: dict[str, Any], names: tuple[str | None, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check-config", str(written(tmp_path, gateway, *names, mode="dry_run"))]) == 0
+    assert "is not proven against the real program" not in capsys.readouterr().out

@@ -7,10 +7,8 @@ import itertools
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,11 +22,10 @@ from quantwatch.record.archive import Archive, StoredDecision
 from support.crashing import Life, Point
 from support.daemons import PATIENCE, Site, site, write_prompts
 from support.gateway import Fault, Gateway, GatewayServer, served_gateway
+from support.lives import KILLED, Lives, forked
 from support.stored import opened
 
-TESTS = Path(__file__).resolve().parents[1]
 NODE = "http://node"
-KILLED = -signal.SIGKILL
 TEXTS = ("A lamp", "A ship", "17 + 25", "SELECT", "Dear", "def f")
 TASK_SET = {"draw": 24, "k": 5, "continuation_tokens": 6, "limits": {"kl_mean": {"warn": 1e-4, "critical": 2e-4}}}
 POOL = {"mode": "enforce", "fallback": "baseline", "release_after": 1, "minimum_hold": "0s"}
@@ -40,31 +37,10 @@ PATHS = {
 }
 
 
-class Lives:
-    """Starts one life after another."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-
-    def live(self, life: Life, meanwhile: Callable[[int], None] = lambda _: None) -> int:
-        """One life to its end; gives its exit status. meanwhile: hears the process id while it lives."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(life.line() + "\n")
-        self._process.stdin.flush()
-        meanwhile(int(self._process.stdout.readline()))
-        return int(self._process.stdout.readline())
-
-
 @pytest.fixture(scope="module")
 def lives() -> Iterator[Lives]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, "-m", "support.crashing"]
-    with subprocess.Popen(command, stdin=-1, stdout=-1, text=True, env=environment) as process:  # noqa: S603, ours
-        yield Lives(process)
-        assert process.stdin is not None
-        process.stdin.close()
-        assert process.wait(10) == 0
+    with forked() as made:
+        yield made
 
 
 @dataclass(frozen=True, slots=True)

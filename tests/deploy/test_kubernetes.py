@@ -7,15 +7,19 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from quantwatch.act.kubernetes import KubernetesDriver, Place
 from quantwatch.config.load import load_settings
 from quantwatch.config.schema import Settings
 from quantwatch.config.secrets import secrets_of
-from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.decision import Action, PoolMode
 from quantwatch.prompts.load import shipped_sets
+from support.admin_fakes import LABEL, FakeKubernetes
+from support.gateway import order
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "kubernetes"
 FILES = ["sidecar.yaml", "standalone.yaml"]
 OPERATOR = "prometheus-operator.yaml"
+RBAC = "driver-rbac.yaml"
 EACH = pytest.mark.parametrize("name", FILES)
 SIDECARS_SINCE = "1.29"
 NEWEST_CHECKED = "1.35"
@@ -55,7 +59,7 @@ def mounted(name: str, volume_kind: str) -> str:
     return str(path)
 
 
-@EACH
+@pytest.mark.parametrize("name", [*FILES, RBAC])
 @pytest.mark.parametrize("version", [SIDECARS_SINCE, NEWEST_CHECKED])
 def test_a_manifest_satisfies_kubernetes_own_schema(name: str, version: str) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
@@ -64,7 +68,7 @@ def test_a_manifest_satisfies_kubernetes_own_schema(name: str, version: str) -> 
 
 
 def test_the_folder_holds_the_files_that_are_tested() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*FILES, OPERATOR])
+    assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*FILES, OPERATOR, RBAC])
 
 
 def test_the_operators_rules_are_those_of_the_file() -> None:
@@ -223,3 +227,38 @@ def test_the_policy_lets_out_to_every_server_of_the_configuration(tmp_path: Path
     needed = {part.port or {"http": 80, "https": 443}[part.scheme] for part in parts}
     rules = only("standalone.yaml", "NetworkPolicy")["spec"]["egress"]
     assert {one["port"] for rule in rules for one in rule["ports"]} == needed | {53}
+
+
+def test_a_service_account_is_bound_to_the_role_and_gives_its_token_to_nobody_unasked() -> None:
+    account, role, binding = (only(RBAC, kind) for kind in ("ServiceAccount", "Role", "RoleBinding"))
+
+    assert account["automountServiceAccountToken"] is False
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    assert [one["name"] for one in binding["subjects"]] == [account["metadata"]["name"]]
+
+
+async def test_the_driver_may_do_what_it_does_and_nothing_else() -> None:
+    fake = FakeKubernetes()
+    async with fake.link() as link:
+        driver = KubernetesDriver(fake.api(link, {}), Place("llm", "vllm", LABEL))
+        for node in ("vllm-0", "pod=vllm-0"):
+            for action in Action:
+                await driver.call(order(action, node=node))
+                await driver.observe(order(action, node=node))
+    asked = [("list" if url.params else "get", url.path) for url in fake.looks]
+    asked += [(method.lower(), path) for method, path, _ in fake.changes]
+
+    allowed = {
+        (verb, group, resource)
+        for rule in only(RBAC, "Role")["rules"]
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert {(verb, *resource_of(path)) for verb, path in asked} == allowed
+
+
+def resource_of(path: str) -> tuple[str, str]:
+    """The API group and resource of a path under a namespace."""
+    home, _, rest = path.partition("/namespaces/llm/")
+    return ("" if home == "/api/v1" else home.split("/")[2]), rest.split("/")[0]

@@ -207,7 +207,9 @@ async def test_the_page_shows_each_target_and_where_to_look_further() -> None:
     reader = Reader((await get(rich_board(), "/")).text)
     assert {"/metrics", "/-/healthy", "/-/ready", "/verdict/node-a", "/verdict/node-b"} == set(reader.links)
     assert {"degraded", "out", "mean KL 0.2 is over 0.05", "left the configuration", "Ready"} <= set(reader.texts)
-    assert "Paused (pool:chat) by ada until further notice: rollout" in reader.texts
+    paused = "Paused (pool:chat) by ada until further notice (review 2026-01-03T03:04:05+00:00): rollout"
+    assert {paused, "By the gateway's own list no traffic goes to node-a"} <= set(reader.texts)
+    assert {f"on probation until {AT.isoformat()}", f"stays out until {AT.isoformat()} at least"} <= set(reader.texts)
 
 
 async def test_the_page_tells_troubles() -> None:

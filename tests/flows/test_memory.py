@@ -1,6 +1,7 @@
 """What is known right now, and what of it an earlier life has left."""
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,19 @@ def test_what_is_no_longer_configured_is_forgotten() -> None:
 
     assert list(memory.checks) == [("b", "math")]
     assert memory.findings("int8-a", "math") == ()
+
+
+def test_the_clean_time_of_a_target_moves_with_the_wall_clock_and_is_never_ahead(tmp_path: Path) -> None:
+    back = TargetState("x", "chat", since=at(1), ejections=2, well_since=at(5))
+    memory = Memory(targets={"x": back})
+    memory.shift(-120.0)
+    assert memory.targets["x"].well_since == at(5) - timedelta(seconds=120)
+
+    with opened(tmp_path) as store:
+        store.save_target(back)
+        for now, since in ((at(9), at(5)), (at(4), at(4))):
+            memory.restore(store, now)
+            assert memory.targets["x"] == replace(back, well_since=since)
 
 
 @pytest.mark.parametrize("routing", list(Routing))

@@ -12,6 +12,7 @@ from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import moved
 from quantwatch.flows.order import begun, order_of, settled
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet
+from quantwatch.judge.recovery import hold_ends
 from support.builders import answering, prober
 from support.gateway import order
 from support.runs import POOL
@@ -97,6 +98,20 @@ def test_an_isolation_that_begins_belongs_to_its_decision_and_remembers_the_proc
     state = begun(TargetState("int8-a", "llama", ejections=1), made, order(node="n"), process="p7")
     assert (state.routing, state.owner, state.since, state.ejections) == (Routing.LEAVING, "d-9", at(10), 1)
     assert (state.gone, state.lane, state.node, state.driver) == ("p7", "limits", "n", "webhook")
+
+
+@pytest.mark.parametrize("routing", [Routing.IN, Routing.CONTRADICTED])
+@pytest.mark.parametrize("ejections", [0, 1, 7, 20])
+def test_a_further_isolation_extends_the_hold_and_never_shortens_it(routing: Routing, ejections: int) -> None:
+    """Also where the gateway has only forgotten the one before, and whatever jitter the new decision brings."""
+    first = replace(LEAVING, routing=Routing.OUT, ejections=max(ejections, 1), since=at(10))
+    again = begun(replace(first, routing=routing, well_since=at(9)), decision("d-9", 11), order(), process="p7")
+    out = settled(again, order(Action.ISOLATE, decision="d-9"), ended(Result.VERIFIED), NOW)
+    before, after_it = (hold_ends(one, minimum=600.0, jitter=0.05) for one in (first, out))
+    assert before is not None
+    assert after_it is not None
+    assert (out.ejections, out.well_since) == (first.ejections + 1, None)
+    assert after_it > before
 
 
 def test_a_release_that_begins_keeps_whose_the_isolation_was() -> None:

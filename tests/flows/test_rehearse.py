@@ -14,8 +14,9 @@ from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import WebhookDriver
 from quantwatch.flow.decision import Action, Order, Result
-from quantwatch.flows.rehearse import GIVE_UP_SECONDS, Part, Rehearsal, Step, rehearse
+from quantwatch.flows.rehearse import GIVE_UP_SECONDS, Part, Rehearsal, rehearse
 from quantwatch.flows.standings import standings
+from quantwatch.flows.witness import Step
 from quantwatch.net import Endpoint, Link
 from support.builders import QUICK, FakeClock
 from support.fake_router import OTHER, FakeRouter
@@ -234,6 +235,7 @@ async def test_standings_tell_each_target_and_who_else_is_there() -> None:
 
     assert ([seen for _, seen in both.stands], both.others, both.told) == ([Seen.ROUTABLE] * 2, (), True)
     assert one.others == (NODE,)
+    assert (both.missing, out.missing, down.missing) == ((), (PART.target,), ())
     assert ([seen for _, seen in out.stands], out.told) == ([Seen.ISOLATED], True)
     assert ([seen for _, seen in down.stands], down.told) == ([Seen.UNKNOWN], False)
     assert "cannot connect" in (down.trouble or "")

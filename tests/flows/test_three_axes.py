@@ -6,6 +6,7 @@ gateway by a table of who gets traffic. Whatever happens, in whatever order:
 - quantwatch alone never takes the last node out of traffic, and nothing acts twice for one decision;
 - nothing is released that was not isolated by quantwatch, and no owner is lost while a node is out;
 - no order crosses a person's word, and in a pool of another mode than enforce none is given without a person;
+- nothing returns by itself before its hold is over, and isolations are forgiven in traffic alone;
 - memory and store agree, and from everywhere there is a way back to a pool that is whole.
 """
 
@@ -43,11 +44,12 @@ from quantwatch.flow.identity import Identity
 from quantwatch.flow.prompt import ProbeMode, PromptSet
 from quantwatch.flow.report import Report
 from quantwatch.flow.run import RunRecord, Trigger
-from quantwatch.flow.state import AWAY, Human, Routing
+from quantwatch.flow.state import AWAY, Human, Routing, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
 from quantwatch.flows.approve import approve, reject
 from quantwatch.flows.cycle import Ran, Turn
+from quantwatch.flows.forgive import forgive
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
@@ -60,12 +62,14 @@ from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.words import hold, isolate
 from quantwatch.flows.yardstick import Yardstick
+from quantwatch.judge.recovery import hold_ends
 from quantwatch.probe.contract import Prober
 from quantwatch.record.store import Store
 from support.watching import HandClock
 
 NAMES = ("a", "b", "c")
 PERIOD = 600.0
+HOLD, JITTER = 200.0, 0.5
 NOBODY = cast("Prober", None)
 FAULTS = ("down", "lost", "undone", "refused", "lies")
 
@@ -116,7 +120,16 @@ def watchlist(mode: PoolMode) -> Watchlist:
         limits={},
     )
     rules = PoolRules(mode, max_isolated=0.67, actions_per_hour=1000, storm_share=1.0)
-    pool = WatchedPool("chat", rules, release_after=2, minimum_hold_seconds=60.0, approval_seconds=3600.0)
+    pool = WatchedPool(
+        "chat",
+        rules,
+        release_after=2,
+        minimum_hold_seconds=HOLD,
+        approval_seconds=3600.0,
+        hold_jitter=JITTER,
+        probation_seconds=300.0,
+        forgive_after_seconds=900.0,
+    )
     targets = {name: Watched(name, "int8", "chat", name, NOBODY, {"letters": one}) for name in NAMES}
     return Watchlist(NOBODY, targets, {"chat": pool})
 
@@ -189,6 +202,7 @@ class Life:
         ran = Ran(record, Check(now, sound=True), Report(None, (), complete=True))
         await self.watch.turns.digest(ran, wanted, self.turn)
         await self.watch.turns.decider.decide(name)
+        await forgive(self.watch.turns.decider, name)
         await self.settle()
 
 
@@ -208,6 +222,8 @@ class ThreeAxes(RuleBasedStateMachine):
         self.clock, self.table, self.mode = HandClock(), Table(), mode
         self.runner = asyncio.Runner()
         self.process = dict.fromkeys(NAMES, 1.0)
+        self.out: dict[str, TargetState] = {}
+        self.count = dict.fromkeys(NAMES, 0)
         self.forced, self.lives = False, 0
         self.broken: list[str] = []
         self.table.hear = self.heard
@@ -238,6 +254,9 @@ class ThreeAxes(RuleBasedStateMachine):
             assert state.owner is not None, "a release of what is not ours"
             assert order.target in self.table.ours
             assert state.human is not Human.FORCED_OUT
+            ends = hold_ends(self.out.get(order.target, state), minimum=HOLD, jitter=JITTER)
+            over = ends is None or ends <= self.clock.now()
+            assert over or order.origin is Origin.PERSON, "it returns before its hold is over"
             return
         self.table.ours.add(order.target)
         assert state.routing is Routing.LEAVING
@@ -403,6 +422,17 @@ class ThreeAxes(RuleBasedStateMachine):
                 assert state.owner is not None, state
             if state.routing is Routing.IN:
                 assert state.owner is None, state
+
+    @invariant()
+    def isolations_are_counted_and_forgiven_in_traffic_alone(self) -> None:
+        for state in self.states():
+            before = self.count[state.target]
+            assert state.ejections >= 0
+            assert state.ejections >= before or state.routing in (Routing.IN, Routing.LEAVING), "forgiven while out"
+            assert state.well_since is None or (state.routing is not Routing.OUT and state.ejections > 0)
+            self.count[state.target] = state.ejections
+            if state.routing is Routing.OUT:
+                self.out[state.target] = state
 
     @invariant()
     def what_is_under_way_has_one_order(self) -> None:

@@ -92,7 +92,7 @@ async def test_a_breach_is_confirmed_at_once_by_one_run_with_a_draw_of_its_own(t
 async def test_a_node_goes_bad_is_taken_out_is_repaired_and_comes_back(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text(SECRET, encoding="utf-8")
     signed = {"signing_secret": f"file:{tmp_path / 'secret'}"}
-    raw = settings(pool={"minimum_hold": "35m"}, gateway=signed, task_set={"confirm_cycles": 3})
+    raw = settings(pool={"minimum_hold": "35m", "hold_jitter": 0}, gateway=signed, task_set={"confirm_cycles": 3})
 
     async with watching(tmp_path, raw) as bench:
         gateway = bench.gateway

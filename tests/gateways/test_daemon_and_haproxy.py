@@ -1,21 +1,23 @@
 """A whole daemon, two nodes and a real HAProxy between them and clients that never stop asking."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quantwatch.clock import SystemClock
 from quantwatch.daemon.chores import LOOK_SECONDS
 from quantwatch.daemon.process import Daemon
-from quantwatch.flow.decision import Action, Result
+from quantwatch.flow.decision import Action, Brake, Result, Ruling
 from quantwatch.flow.state import Routing
 from quantwatch.record.archive import Archive
 from support.daemons import Site, inside, site, until
 from support.real_gateways import HAS_HAPROXY, Haproxy, Traffic, haproxy, traffic
+from support.receiver import Receiver, received
 from support.runs import node
 from support.served import served
 from support.tiny_node import TinyModel, TinyNode
@@ -69,7 +71,11 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(folder: Path) -> AsyncIterator[Scene]:
+async def scene(folder: Path, *, names: Mapping[str, str] | None = None, **more: Any) -> AsyncIterator[Scene]:
+    """A good node a and a bad node b. names: what the configuration believes that HAProxy calls them.
+
+    more: keys of the pool, and `notifications`.
+    """
     bad, clock = node(1.5), LooksWhenTold()
     with (
         served(TinyNode()) as baseline,
@@ -79,9 +85,11 @@ async def scene(folder: Path) -> AsyncIterator[Scene]:
         traffic(real.port, path="/version") as met,
     ):
         gateway = {"driver": "haproxy", "socket": real.socket, "backend": "llm"}
-        where = site(folder, baseline, {"a": good_url, "b": bad_url}, pools={"chat": POOL}, gateway=gateway)
+        told, pool = more.pop("notifications", []), POOL | more
+        urls, pools = {"a": good_url, "b": bad_url}, {"chat": pool}
+        where = site(folder, baseline, urls, pools=pools, gateway=gateway, notifications=told)
         for target in where.content["targets"]:
-            target["gateway_name"] = target["name"]
+            target["gateway_name"] = (names or {}).get(target["name"], target["name"])
         async with inside(where.write(), clock=clock) as daemon:
             yield Scene(daemon, real, met, bad, clock, where)
 
@@ -117,3 +125,43 @@ async def test_a_bad_node_leaves_is_kept_out_over_a_reload_and_comes_back_withou
         (Action.ISOLATE, Result.VERIFIED),
         (Action.RELEASE, Result.VERIFIED),
     ]
+
+
+async def test_a_peer_that_haproxy_does_not_have_is_no_backend(tmp_path: Path) -> None:
+    """By our record a is sound and in traffic. HAProxy knows no server of that name, so b may be its last one."""
+    async with scene(tmp_path, names={"a": "llm/elsewhere"}) as here:
+        await here.run("a")
+        await here.run("b")
+        assert here.routing() is Routing.IN
+        await here.answered_by("a", "b")
+    with Archive.open(here.site.store) as archive:
+        (made,) = archive.decisions(target="b", limit=None)
+    assert [one["brake"] for one in made.objections] == [Brake.CAP, Brake.LAST_BACKEND]
+    assert "(a by the gateway's own list)" in made.objections[0]["reason"]
+
+
+async def test_a_gateway_that_forgets_again_and_again_is_told_so_often_and_then_a_person_hears(tmp_path: Path) -> None:
+    """Each reload forgets the drain; the pool's isolations an hour are the bound, and beyond it people are told."""
+    receiver = Receiver()
+    with received(receiver) as url:
+        channel = {"name": "ops", "kind": "webhook", "url": f"{url}/in", "min_severity": "info"}
+        async with scene(tmp_path, actions_per_hour=2, notifications=[channel]) as here:
+            await here.run("a")
+            for _ in range(2):
+                await here.run("b")
+                assert here.routing() is Routing.OUT
+                await here.answered_by("a")
+                await asyncio.to_thread(here.haproxy.reload)
+                here.clock.now_look.set()
+                await until(lambda: here.routing() is Routing.CONTRADICTED)
+            for _ in range(2):
+                await here.run("b")
+            await here.answered_by("a", "b")
+            await until(lambda: {"contradicted", "held_back"} <= {one["topic"] for one in receiver.bodies})
+
+    assert here.met.failures == []
+    held = next(one for one in receiver.bodies if one["topic"] == "held_back")
+    assert "2 isolations within the last hour, and 2 may be" in held["reason"]
+    with Archive.open(here.site.store) as archive:
+        rulings = [one.ruling for one in archive.decisions(target="b", limit=None)[::-1]]
+    assert rulings == [Ruling.ACT, Ruling.ACT, Ruling.SUPPRESSED]

@@ -118,3 +118,20 @@ async def test_a_reload_forgets_unless_states_are_kept(keeps_states: bool) -> No
 
     assert seen is (Seen.ISOLATED if keeps_states else Seen.ROUTABLE)
     assert met.failures == []
+
+
+async def test_who_is_there_is_told_by_the_real_program(real: Haproxy) -> None:
+    """Drained by anybody's hand, never configured, in a backend that is not: none of them gets a request."""
+    driver = driver_of(real.socket)
+    asked = ["a", "b", "llm/a,llm/b", "c", "chat/a"]
+    assert await driver.present(asked) == {"a", "b", "llm/a,llm/b"}
+    await Runtime(real.socket, 20.0).ask("set server llm/b state drain")
+    assert await driver.present(asked) == {"a"}
+    await Runtime(real.socket, 20.0).ask("set server llm/b state ready")
+    assert await driver.present(asked) == {"a", "b", "llm/a,llm/b"}
+
+
+async def test_a_server_that_a_health_check_has_taken_down_is_not_there(real: Haproxy) -> None:
+    runtime = Runtime(real.socket, 20.0)
+    assert await runtime.ask("set server llm/b health down") == ""
+    assert await driver_of(real.socket).present(["a", "b"]) == {"a"}

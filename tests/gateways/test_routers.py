@@ -45,6 +45,14 @@ async def carried(
     )
 
 
+async def test_who_is_there_is_told_letter_for_letter(bench: Bench) -> None:
+    node, *others = bench.urls
+    driver = bench.driver()
+    assert await driver.present([*bench.urls, f"{node}/", "http://127.0.0.1:9"]) == set(bench.urls)
+    await carried(driver, node)
+    assert await driver.present(bench.urls) == set(others)
+
+
 async def test_a_node_goes_out_is_read_back_and_returns(bench: Bench) -> None:
     node, *others = bench.urls
     driver = bench.driver()

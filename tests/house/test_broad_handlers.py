@@ -1,4 +1,6 @@
-"""Everything is caught where a command must end with a code and a message, and where a watch must outlive a run."""
+"""Everything is caught where a command must end with a code and a message, where a watch must outlive a run, and around
+the code of packages that we do not know.
+"""
 
 import ast
 from pathlib import Path
@@ -7,7 +9,7 @@ import pytest
 
 SRC = Path(__file__).resolve().parents[2] / "src" / "quantwatch"
 FILES = sorted(SRC.rglob("*.py"))
-ALLOWED = {"cli/main.py": 1, "cli/gathering.py": 1, "flows/turn.py": 1}
+ALLOWED = {"act/package.py": 3, "cli/main.py": 1, "cli/gathering.py": 1, "flows/turn.py": 1}
 BROAD = {"Exception", "BaseException"}
 
 
@@ -30,7 +32,7 @@ def broad_handlers(text: str) -> list[int]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
-def test_only_a_command_and_a_turn_catch_everything(path: Path) -> None:
+def test_only_a_command_a_turn_and_the_wall_around_packages_catch_everything(path: Path) -> None:
     allowed = ALLOWED.get(path.relative_to(SRC).as_posix(), 0)
     assert len(broad_handlers(path.read_text(encoding="utf-8"))) == allowed
 

@@ -9,7 +9,7 @@ import pytest
 from quantwatch.flow.decision import Action, Lane, Wish
 from quantwatch.flow.state import Human, Routing, SetState, TargetState
 from quantwatch.flow.verdict import CANNOT_TELL, Finding, Limit, Metric, Quality
-from quantwatch.judge.wish import WishRules, held_until, wish, withdrawn
+from quantwatch.judge.wish import WishRules, wish, withdrawn
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EVERYTHING = frozenset(Lane)
@@ -254,12 +254,6 @@ def test_runs_from_before_the_isolation_do_not_release() -> None:
     rules = replace(RULES, periods={"chat": 600.0, "math": 86_400.0})
     assert wanted(clean(), clean("math", ago=3601, runs=30), target=OUT, rules=rules) is None
     assert wanted(clean(), clean("math", ago=3600, runs=30), target=OUT, rules=rules) is not None
-
-
-def test_a_hold_ends_at_a_moment_that_can_be_told() -> None:
-    assert held_until(replace(OUT, ejections=3), 600.0) == NOW - timedelta(seconds=1800)
-    assert held_until(replace(OUT, ejections=0), 600.0) == NOW - timedelta(seconds=3000)
-    assert held_until(replace(OUT, since=None), 600.0) is None
 
 
 @pytest.mark.parametrize(

@@ -260,7 +260,7 @@ ODD = {
     "path": Path("/x"),
     "enum": Colour.RED,
     "huge": 10**5000,
-    "long": "x" * 10_000_000,
+    "long": "x" * 1_000_000,
     "many": list(range(1_000_000)),
     "type": Golden,
 }

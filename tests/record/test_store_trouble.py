@@ -388,7 +388,7 @@ def test_a_store_of_version_1_is_kept_whole_and_has_the_shape_of_a_new_one(tmp_p
         (made,) = archive.decisions()
         assert (made.author, made.origin, made.proposal) == ("quantwatch", "verdicts", None)
     opened(tmp_path, name="new.db").close()
-    assert version(path) == version(tmp_path / "new.db") == "3"
+    assert version(path) == version(tmp_path / "new.db") == str(NEWEST)
     assert shape(path) == shape(tmp_path / "new.db")
 
 

@@ -71,7 +71,7 @@ def target_board(name: str = "node-a", *sets: SetBoard, pool: str = "chat", **gi
 def isolated(name: str = "node-b", *sets: SetBoard, **given: Any) -> TargetBoard:
     """A target that we took out of traffic."""
     state = {"routing": Routing.OUT, "owner": "d-1", "since": AT, "ejections": 1, "lane": "limits"}
-    state |= {"verified": True, "held_until": AT}
+    state |= {"verified": True, "hold_until": AT}
     return target_board(
         name, *sets, **{**state, "quality": Quality.DEGRADED, "reason": "mean KL 0.2 is over 0.05", **given}
     )
@@ -103,12 +103,14 @@ def rich_board() -> Board:
     said = {"human": Human.FORCED_OUT, "human_author": "ada", "human_reason": "smoke", "human_until": AT}
     sick = isolated("node-b", measured("node-b"), queued=2, running="math", left=True, **said)
     paused = Pause("p-1", "pool:chat", "rollout", "ada", AT, None)
-    nodes = (target_board("node-a", measured(), measured(task_set="code")), sick)
+    sick = replace(sick, hold_until=AT)
+    nodes = (target_board("node-a", measured(), measured(task_set="code"), ejections=1, probation_until=AT), sick)
     whole = board(*nodes, pauses=(paused,), notices_waiting={"ops": 3})
     reference = ReferenceStanding("math", ReferenceState.STORED, made=AT, digest="e" * 64, checked=AT, drift=2e-6)
     wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
     baseline = replace(whole.baseline, references=(reference,), answers=True)
-    return replace(whole, baseline=baseline, proposals=(wish,))
+    pools = tuple(replace(one, missing=("node-a",)) for one in whole.pools)
+    return replace(whole, baseline=baseline, proposals=(wish,), pools=pools)
 
 
 def starting(whole: Board) -> Board:

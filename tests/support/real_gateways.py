@@ -181,7 +181,10 @@ def is_open(port: int) -> bool:
 
 @dataclass(slots=True)
 class Haproxy:
-    """A running HAProxy with one backend, llm, and its runtime sockets. process: the master."""
+    """A running HAProxy with the backend llm, another that nobody reaches, and its runtime sockets.
+
+    process: the master.
+    """
 
     folder: Path
     port: int
@@ -251,20 +254,34 @@ frontend in
   default_backend llm
 backend llm
   balance roundrobin
-  http-response set-header {header} %s
+  {named}
+{servers}
+backend unused
 {servers}
 """
 
 
 @contextlib.contextmanager
-def haproxy(urls: Mapping[str, str], *, keeps_states: bool = False) -> Iterator[Haproxy]:
-    """A HAProxy before these servers. keeps_states: a new worker reads the file of states."""
+def haproxy(
+    urls: Mapping[str, str],
+    *,
+    keeps_states: bool = False,
+    options: Mapping[str, str] | None = None,
+    names_servers: bool = True,
+) -> Iterator[Haproxy]:
+    """A HAProxy before these servers. keeps_states: a new worker reads the file of states.
+
+    options: what stands behind a server's address. names_servers: in a header of the answer.
+    """
     with tempfile.TemporaryDirectory(prefix="qw") as made:  # a socket's path must be short
         folder, port, runtime_port = Path(made), free_port(), free_port()
-        servers = "\n".join(f"  server {name} {urlsplit(url).netloc}" for name, url in urls.items())
+        behind = options or {}
+        lines = [f"  server {name} {urlsplit(url).netloc} {behind.get(name, '')}" for name, url in urls.items()]
+        servers = "\n".join(lines)
         states = "load-server-state-from-file global" if keeps_states else ""
+        named = f"http-response set-header {SERVED_BY} %s" if names_servers else ""
         text = HAPROXY.format(
-            folder=folder, port=port, runtime_port=runtime_port, states=states, servers=servers, header=SERVED_BY
+            folder=folder, port=port, runtime_port=runtime_port, states=states, servers=servers, named=named
         )
         (folder / "haproxy.cfg").write_text(text)
         with running(["haproxy", "-W", "-f", str(folder / "haproxy.cfg")], folder) as process:

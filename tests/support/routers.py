@@ -38,6 +38,11 @@ def program(kind: str) -> str | None:
     return shutil.which(PROGRAMS[kind], path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 
 
+def _seconds(user: str) -> float:
+    """How long an answer takes; other users are answered at once."""
+    return float(user) if user.replace(".", "", 1).isdigit() else 0.0
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: "Worker"
@@ -56,7 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         self.server.asked.append(dict(self.headers))
-        seconds = float(asked.get("user") or 0)
+        seconds = _seconds(str(asked.get("user")))
         self.server.begun.set()
         if asked.get("stream"):
             self._stream(seconds)

@@ -181,6 +181,8 @@ class TinyNode:
         if refusal is not None:
             return refusal
         prompt = body["prompt"]
+        if isinstance(prompt, str):  # as users ask
+            prompt = [BOS, *prompt.encode()]
         prompts: list[list[int]] = prompt if isinstance(prompt[0], list) else [prompt]
         self.prompt_tokens += sum(map(len, prompts))
         self.generated_tokens += body["max_tokens"] * len(prompts)

@@ -6,16 +6,23 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import httpx
 import pytest
 
 from quantwatch import wiring
+from quantwatch.act.apisix import ApisixDriver
 from quantwatch.act.contract import Seen
 from quantwatch.act.dry_run import DryRun
+from quantwatch.act.envoy import EnvoyFile
 from quantwatch.act.file import FileDriver
 from quantwatch.act.haproxy import HaproxyDriver
-from quantwatch.act.known import abilities_of
+from quantwatch.act.known import KNOWN, abilities_of
+from quantwatch.act.kong import KongDriver
+from quantwatch.act.kubernetes import KubernetesDriver
+from quantwatch.act.litellm import LitellmDriver
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.webhook import WebhookDriver
+from quantwatch.config.gateway import SHIPPED
 from quantwatch.config.schema import ScheduleSettings, Settings
 from quantwatch.errors import ConfigError, InputError
 from quantwatch.flow.decision import Lane, PoolMode
@@ -29,6 +36,7 @@ from quantwatch.wiring.tools import Tools
 from support.builders import FakeClock
 from support.daemons import write_prompts
 from support.gateway import order
+from support.installed import install, on_the_path
 from support.runs import POOL, node
 from support.runtime_socket import runtime_socket
 from support.tiny_node import Network, TinyNode
@@ -146,6 +154,13 @@ def test_prompts_that_cannot_be_used_are_told_by_their_file(tmp_path: Path) -> N
         ({"driver": "webhook", "url": "http://gateway/act"}, WebhookDriver),
         ({"driver": "haproxy", "socket": "admin.sock", "backend": "llm"}, HaproxyDriver),
         ({"driver": "haproxy", "socket": "haproxy:9999"}, HaproxyDriver),
+        ({"driver": "litellm", "url": "http://gateway", "api_key": "env:PATH"}, LitellmDriver),
+        (
+            {"driver": "kubernetes", "namespace": "llm", "url": "http://gateway", "api_key": "env:PATH"},
+            KubernetesDriver,
+        ),
+        ({"driver": "apisix", "url": "http://gateway", "api_key": "env:PATH"}, ApisixDriver),
+        ({"driver": "kong", "url": "http://gateway"}, KongDriver),
     ],
 )
 async def test_each_driver_is_built_by_its_name(gateway: dict[str, Any], kind: type) -> None:
@@ -188,6 +203,83 @@ async def test_a_gateway_s_file_that_is_not_ours_is_told_when_the_daemon_starts(
     (line,) = [one.msg for one in caplog.records if isinstance(one.msg, dict)]
     assert line["event"] == "nothing can be isolated as things are"
     assert "is not what quantwatch wrote" in line["reason"]
+
+
+ENVOY = {"envoy_admin": "http://envoy", "envoy_cluster": "llm"}
+
+
+@pytest.mark.parametrize(("more", "kind"), [({}, FileDriver), (ENVOY, EnvoyFile)])
+async def test_envoy_has_the_last_word_where_it_is_named(more: dict[str, str], kind: type, tmp_path: Path) -> None:
+    (tmp_path / "x.j2").write_text("{{ isolated }}")
+    gateway = {"driver": "file", "path": "x", "template": "x.j2", **more}
+    async with contextlib.AsyncExitStack() as stack:
+        built = await driver(settings(gateway=gateway), stack, tools(), isolated=lambda _: False, folder=tmp_path)
+
+    assert type(built) is kind
+
+
+async def test_outside_of_a_pod_kubernetes_says_which_token_is_missing() -> None:
+    given = settings(gateway={"driver": "kubernetes", "namespace": "llm", "service": "vllm"})
+    async with contextlib.AsyncExitStack() as stack:
+        with pytest.raises(InputError, match=r"file /var/run/secrets/.*/serviceaccount/token cannot be read"):
+            await driver(given, stack, tools(), isolated=lambda _: False)
+
+
+KEYS = [
+    ({"driver": "litellm", "url": "http://gateway", "api_key": "env:GATEWAY_KEY"}, "authorization", "Bearer k"),
+    ({"driver": "apisix", "url": "http://gateway", "api_key": "env:GATEWAY_KEY", "upstream": "1"}, "x-api-key", "k"),
+    ({"driver": "kong", "url": "http://gateway", "api_key": "env:GATEWAY_KEY"}, "kong-admin-token", "k"),
+    (
+        {"driver": "kubernetes", "namespace": "llm", "url": "http://gateway", "api_key": "env:GATEWAY_KEY"},
+        "authorization",
+        "Bearer k",
+    ),
+]
+
+
+@pytest.mark.parametrize(("gateway", "header", "value"), KEYS)
+async def test_a_key_goes_where_the_gateway_looks_for_it_and_is_read_anew(
+    gateway: dict[str, str], header: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heads: list[str] = []
+
+    def hear(request: httpx.Request) -> httpx.Response:
+        heads.append(request.headers[header])
+        return httpx.Response(503)
+
+    monkeypatch.setenv("GATEWAY_KEY", "k")
+    heard = Tools(FakeClock(), Random(1), httpx.MockTransport(hear))
+    async with contextlib.AsyncExitStack() as stack:
+        built = await driver(settings(gateway=gateway), stack, heard, isolated=lambda _: False)
+        await built.observe(order(node="llm:pod" if gateway["driver"] == "kubernetes" else "llm/a:1"))
+        monkeypatch.setenv("GATEWAY_KEY", "k2")
+        await built.observe(order(node="llm:pod" if gateway["driver"] == "kubernetes" else "llm/a:1"))
+
+    assert heads == [value, f"{value}2"]
+
+
+async def test_a_package_s_driver_is_made_and_its_connections_close(tmp_path: Path) -> None:
+    text = """
+from quantwatch.act.contract import Abilities, Seen
+
+class Lamp:
+    abilities = Abilities(reads_back=True, proven=True, calls=True)
+    def __init__(self, options, outside):
+        self.link, self.folder = outside.link(options["url"], headers={"X": "1"}), outside.folder
+    async def call(self, order):
+        return str((await self.link.get("/lamp")).status)
+    async def observe(self, order):
+        return Seen.UNKNOWN
+"""
+    (tmp_path / "site").mkdir()
+    install(tmp_path / "site", "lamp", "lamp_module", text, lamp="lamp_module:Lamp")
+    network = Closing(lamp=TinyNode())
+    with on_the_path(tmp_path / "site"):
+        given = settings(gateway={"driver": "lamp", "options": {"url": "http://lamp"}})
+        async with contextlib.AsyncExitStack() as stack:
+            built = await driver(given, stack, Tools(FakeClock(), Random(1), network), isolated=lambda _: False)
+            assert await built.call(order()) == "404"
+    assert network.closed == 1
 
 
 async def test_a_gateway_s_secret_that_is_missing_is_told_by_its_place() -> None:
@@ -257,4 +349,5 @@ class Closing(Network):
 
 
 def test_what_a_driver_can_do_is_known_without_making_it() -> None:
-    assert [name for name in MAKERS if abilities_of(name, state_url=True) is None] == []
+    assert set(MAKERS) == set(SHIPPED) == {*KNOWN, "webhook"}
+    assert all(abilities_of(name, state_url=True) for name in MAKERS)

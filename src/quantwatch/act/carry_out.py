@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quantwatch.act.contract import Driver, Ledger, Seen, Unanswered, wished
+from quantwatch.act.traffic import Checked, Met, Traffic, Word
 from quantwatch.clock import Clock
 from quantwatch.errors import GatewayRefused, GatewayUnavailable, StoreError
 from quantwatch.flow.decision import DONE, Action, Intent, Order, Outcome, Result
@@ -68,7 +69,16 @@ async def carry_out(
     leaves the intent open with every call that may have been sent counted, and can be called again with it.
     """
     age = max(0.0, (clock.now() - intent.opened).total_seconds())  # a wall clock that was set back gives none
-    errand = _Errand(intent.order, driver, ledger, clock, tell, attempts=intent.attempts, doubt=intent.attempts > 0)
+    errand = _Errand(
+        intent.order,
+        driver,
+        ledger,
+        clock,
+        tell,
+        attempts=intent.attempts,
+        doubt=intent.attempts > 0,
+        traffic=driver.traffic if isinstance(driver, Checked) and intent.order.action is Action.ISOLATE else None,
+    )
     outcome = await errand.run(Waits(clock, chance, clock.monotonic() + give_up_seconds - age), wanted)
     await _write(intent.order, outcome, ledger, Waits(clock, chance, clock.monotonic() + give_up_seconds))
     return outcome
@@ -120,12 +130,13 @@ class _Errand:
     tell: Callable[[Attempt], None]
     attempts: int
     doubt: bool
+    traffic: Traffic | None = None
     trouble: Trouble = field(default_factory=lambda: Trouble("no time was left for another"))
 
     async def run(self, waits: Waits, wanted: Callable[[], str | None]) -> Outcome:
         while True:
             if self.doubt and await self._look() is self._wish:
-                return self._end(Result.VERIFIED, f"an earlier call took effect: the gateway says {self._wish}")
+                return await self._done(Result.VERIFIED, f"an earlier call took effect: the gateway says {self._wish}")
             if (why := wanted()) is not None:
                 return self._unwanted(why)
             if waits.over():
@@ -161,11 +172,11 @@ class _Errand:
     async def _accepted(self, said: str) -> Outcome:
         """The gateway said yes; what its own state says decides, where that can be read."""
         if not self.driver.abilities.reads_back:
-            return self._end(Result.ACCEPTED, f"{said}; it cannot be read back")
+            return await self._done(Result.ACCEPTED, f"{said}; it cannot be read back")
         self.doubt = True
         seen = await self._settled()
         if seen is self._wish:
-            return self._end(Result.VERIFIED, f"{said}, and its state says {seen}")
+            return await self._done(Result.VERIFIED, f"{said}, and its state says {seen}")
         if seen is Seen.UNKNOWN:
             return self._end(Result.FAILED, f"{said}, but its state could not be read, so nothing is proven")
         return self._end(Result.CONTRADICTED, f"{said}, but its state says {seen}")
@@ -173,8 +184,28 @@ class _Errand:
     async def _refused(self, said: str) -> Outcome:
         """A refusal changes nothing, but may be the answer to a repeat."""
         if self.doubt and await self._look() is self._wish:
-            return self._end(Result.VERIFIED, f"{said}; an earlier call took effect: the gateway says {self._wish}")
+            took = f"{said}; an earlier call took effect: the gateway says {self._wish}"
+            return await self._done(Result.VERIFIED, took)
         return self._end(Result.REFUSED, f"{said}{self._perhaps}")
+
+    async def _done(self, result: Result, detail: str) -> Outcome:
+        """An end that the driver calls done; requests through the gateway can only contradict it."""
+        if self.traffic is None:
+            return self._end(result, detail)
+        word = await self._met(self.traffic)
+        if word.met is not Met.NODE:
+            return self._end(result, f"{detail}; {word.said}")
+        self.doubt = True
+        return self._end(Result.CONTRADICTED, f"{detail}, but {word.said}")
+
+    async def _met(self, traffic: Traffic) -> Word:
+        """Whom requests meet once the gateway has had time, as long as it also has to read back."""
+        for wait in LOOKS[: NOES - 1]:
+            word = await traffic.ask(self.order)
+            if word.met is not Met.NODE:
+                return word
+            await self.clock.sleep(wait)
+        return await traffic.ask(self.order)
 
     def _unwanted(self, why: str) -> Outcome:
         result = Result.FAILED if self.doubt else Result.WITHDRAWN

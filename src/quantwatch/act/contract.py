@@ -1,5 +1,6 @@
 """What every gateway driver promises, and what carrying out an order needs from the store."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
@@ -73,6 +74,18 @@ class Lists(Protocol):
 
     async def names(self) -> tuple[str, ...]:
         """Every name on the gateway's own list, sorted. Raises GatewayError when it cannot be read."""
+        ...
+
+
+@runtime_checkable
+class Tells(Protocol):
+    """A driver whose gateway tells who is really there: who is configured with us need not be so with the gateway."""
+
+    async def present(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Which of these nodes the gateway has and could send a request to now.
+
+        Raises GatewayError when that cannot be read.
+        """
         ...
 
 

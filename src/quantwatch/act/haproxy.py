@@ -5,6 +5,7 @@ looks between the runs find that.
 """
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quantwatch.act.contract import Abilities, Seen, Unanswered
@@ -24,6 +25,10 @@ LEFT = {Leave.DRAIN: MAINT | DRAIN, Leave.MAINT: MAINT}
 
 STATE_FORMAT = "1"
 COLUMNS = ("be_name", "srv_name", "srv_admin_state")
+UP_COLUMN, UP = "srv_op_state", ("1", "2")
+"""Starting and running; 0 is stopped, 3 is stopping (HAProxy's management guide, `show servers state`)."""
+
+NO_BACKEND = ("No such backend", "Can't find backend")
 
 ADVICE = {
     "No such server": "Look at the target's gateway_name",
@@ -115,6 +120,25 @@ class HaproxyDriver:
             return Seen.ISOLATED if all(one & LEFT[self._leave] for one in bits) else Seen.ROUTABLE
         return Seen.ISOLATED if any(one & (MAINT | DRAIN) for one in bits) else Seen.ROUTABLE
 
+    async def present(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Those all of whose servers exist, are up, and take new requests. Raises GatewayError."""
+        servers = {node: self._named(node) for node in nodes}
+        serve: set[str] = set()
+        for backend in sorted({one.partition("/")[0] for named in servers.values() for one in named}):
+            said = await self._runtime.ask(f"show servers state {backend}")
+            if said.startswith(f"{STATE_FORMAT}\n"):
+                serve |= serving(said)
+            elif not said.startswith(NO_BACKEND):
+                raise GatewayRefused(_refusal(said, backend))
+        return frozenset(node for node, named in servers.items() if named and serve.issuperset(named))
+
+    def _named(self, node: str) -> tuple[str, ...]:
+        """The servers of a node; none for a name that cannot be one's."""
+        try:
+            return servers_of(node, self._backend)
+        except ValueError:
+            return ()
+
     def _servers(self, order: Order) -> tuple[str, ...]:
         try:
             return servers_of(order.node, self._backend)
@@ -155,19 +179,27 @@ class HaproxyDriver:
 
 def states(reply: str) -> dict[str, int]:
     """The admin state of every `BACKEND/SERVER` in a reply of `show servers state`; lines that are odd are left out."""
+    return {name: int(row["srv_admin_state"]) for name, row in _rows(reply)}
+
+
+def serving(reply: str) -> set[str]:
+    """Every `BACKEND/SERVER` that takes new requests: nothing administrative against it, and up or just starting."""
+    return {name for name, row in _rows(reply) if row["srv_admin_state"] == "0" and row.get(UP_COLUMN, "2") in UP}
+
+
+def _rows(reply: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """The servers of a reply by `BACKEND/SERVER`, each with its columns."""
     _, _, rest = reply.partition("\n")
     head, *lines = rest.splitlines() or [""]
     columns = head.removeprefix("#").split()
     if not set(COLUMNS) <= set(columns):
-        return {}
-    backend, server, state = (columns.index(one) for one in COLUMNS)
-    rows = [line.split() for line in lines]
-    # a row that does not fit the head would be read in the wrong column
-    return {f"{row[backend]}/{row[server]}": int(row[state]) for row in rows if _fits(row, len(columns), state)}
-
-
-def _fits(row: list[str], columns: int, state: int) -> bool:
-    return len(row) == columns and row[state].isascii() and row[state].isdecimal()
+        return
+    for values in (line.split() for line in lines):
+        # a row that does not fit the head would be read in the wrong column
+        row = dict(zip(columns, values, strict=False)) if len(values) == len(columns) else {}
+        state = row.get("srv_admin_state", "")
+        if state.isascii() and state.isdecimal():
+            yield f"{row['be_name']}/{row['srv_name']}", row
 
 
 def _refusal(said: str, name: str) -> str:

@@ -2,19 +2,28 @@
 
 from collections.abc import Mapping
 
+from quantwatch.act.apisix import ApisixDriver
 from quantwatch.act.contract import Abilities
 from quantwatch.act.dry_run import DryRun
 from quantwatch.act.file import FileDriver
 from quantwatch.act.haproxy import HaproxyDriver
+from quantwatch.act.kong import KongDriver
+from quantwatch.act.kubernetes import KubernetesDriver
+from quantwatch.act.litellm import LitellmDriver
+from quantwatch.act.package import package
 from quantwatch.act.sglang_router import SglangRouter
 from quantwatch.act.verdict import VerdictDriver
 from quantwatch.act.vllm_router import VllmRouter
 from quantwatch.act.webhook import able
 
 KNOWN: Mapping[str, Abilities] = {
+    "apisix": ApisixDriver.abilities,
     "dry_run": DryRun.abilities,
     "file": FileDriver.abilities,
     "haproxy": HaproxyDriver.abilities,
+    "kong": KongDriver.abilities,
+    "kubernetes": KubernetesDriver.abilities,
+    "litellm": LitellmDriver.abilities,
     "sglang_router": SglangRouter.abilities,
     "verdict": VerdictDriver.abilities,
     "vllm_router": VllmRouter.abilities,
@@ -22,9 +31,14 @@ KNOWN: Mapping[str, Abilities] = {
 """By name in the configuration; those of the webhook depend on its settings."""
 
 
-def abilities_of(driver: str, *, state_url: bool) -> Abilities | None:
-    """A driver's abilities by its name; None for one that is not known here. state_url: whether there is one."""
-    return able(reads_back=state_url) if driver == "webhook" else KNOWN.get(driver)
+def abilities_of(driver: str, *, state_url: bool) -> Abilities:
+    """A driver's abilities by its name. state_url: whether there is one.
+
+    Raises InputError for one that a package should bring and does not.
+    """
+    if driver == "webhook":
+        return able(reads_back=state_url)
+    return KNOWN[driver] if driver in KNOWN else package(driver).abilities
 
 
 def said(abilities: Abilities) -> str:

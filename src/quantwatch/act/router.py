@@ -83,6 +83,11 @@ class Router(ABC):
         """Every worker's URL, sorted. Raises GatewayError."""
         return tuple(sorted(one.url for one in await self._listed()))
 
+    async def present(self, nodes: Sequence[str]) -> frozenset[str]:
+        """Those that are listed, letter for letter, and called healthy. Raises GatewayError."""
+        listed = await self._listed()
+        return frozenset(node for node in nodes if any(one.healthy for one in entries_of(node, listed)))
+
     async def by_hand(self, order: Order) -> str:
         """The order as one line in a shell."""
         note = None

@@ -1,4 +1,4 @@
-"""The driver that makes no call: the gateway's own health check asks /verdict/<target>, and our record answers."""
+"""The driver that makes no call: the gateway asks /verdict/<target> or by agent-check, and our record answers."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ class VerdictDriver:
     """
 
     name = "verdict"
-    abilities = Abilities(reads_back=True, proven=False, calls=False)
+    abilities = Abilities(reads_back=True, proven=True, calls=False)
 
     def __init__(self, state: Callable[[str], bool]) -> None:
         self._state = state

@@ -31,6 +31,7 @@ def check_config(
 
     shipped = shipped_sets()
     settings = load_settings(file, shipped=shipped)
+    _try_package(settings, file)
     estimated = costs(settings, folder=file.parent, shipped=shipped)
     summary = {
         "schema": 1,
@@ -56,6 +57,7 @@ def check_config(
             *_unset_secrets(settings),
             *advice(settings),
             *over_budget(settings, estimated),
+            *_unproven(settings),
             *_gateway_file(settings, file),
         ],
     }
@@ -71,18 +73,43 @@ def _gateway(settings: Any) -> dict[str, Any]:
 
     name = settings.gateway.driver
     can = abilities_of(name, state_url=settings.gateway.state_url is not None)
-    if can is None:
-        return {"driver": name}
     told = {"reads_back": can.reads_back, "proven": can.proven, "acts": can.acts}
     return {"driver": name, **told, "said": said(can)}
 
 
+def _try_package(settings: Any, file: Path) -> None:
+    """Make the driver of an installed package, so that it can refuse its options. Raises InputError."""
+    from quantwatch.act.package import Outside, package
+    from quantwatch.config.gateway import SHIPPED
+
+    gateway = settings.gateway
+    if gateway.driver not in SHIPPED:
+        outside = Outside(folder=file.parent, fetch=lambda _: "unset")  # the file may be checked on another machine
+        package(gateway.driver).driver(gateway.options, outside, seconds=gateway.timeout)
+
+
+def _unproven(settings: Any) -> list[str]:
+    """A driver that calls a gateway which it has never met. A webhook's receiver is always another program."""
+    from quantwatch.act.known import abilities_of
+
+    name = settings.gateway.driver
+    can = abilities_of(name, state_url=False)
+    if name == "webhook" or can.proven or not can.calls:
+        return []
+    return [
+        f"gateway.driver: {name} is not proven against the real program; run `quantwatch gateway test` on every target "
+        "before a pool may act"
+    ]
+
+
 def _unset_secrets(settings: Any) -> list[str]:
     """Secrets that cannot be fetched here and now: a warning, for the file may be checked on another machine."""
-    from quantwatch.config.secrets import secrets_of
+    from quantwatch.config.secrets import SecretRef, header_value, secrets_of
 
+    options = {f"gateway.options.{key}": header_value(value) for key, value in settings.gateway.options.items()}
+    given = [(path, one) for path, one in options.items() if isinstance(one, SecretRef)]
     warnings = []
-    for path, secret in secrets_of(settings):
+    for path, secret in [*secrets_of(settings), *given]:
         try:
             secret.resolve()
         except InputError as exc:
@@ -141,8 +168,7 @@ def _show(summary: dict[str, Any]) -> None:
         table.add_row(one["name"], f"{one['draw']} of {one['prompts']}", one["mode"], f"{one['runs_a_day']:g}", *tokens)
     console.print(table)
     gateway = summary["gateway"]
-    if "said" in gateway:
-        console.print(f"gateway: driver {gateway['driver']}: {gateway['said']}", markup=False, soft_wrap=True)
+    console.print(f"gateway: driver {gateway['driver']}: {gateway['said']}", markup=False, soft_wrap=True)
     for one in summary["windows"]:
         console.print(
             f"window {one['name']} ({one['kind']}, {one['scope']}): {_when(one)}", markup=False, soft_wrap=True

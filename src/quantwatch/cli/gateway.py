@@ -19,7 +19,9 @@ from quantwatch.errors import InputError
 if TYPE_CHECKING:
     from quantwatch.act.contract import Driver
     from quantwatch.config.schema import Settings
-    from quantwatch.flows.rehearse import Part, Rehearsal, Step
+    from quantwatch.flows.rehearse import Part, Rehearsal
+    from quantwatch.flows.witness import Step
+    from quantwatch.wiring.tools import Tools
 
 app = typer.Typer(help="The gateway: how targets stand there, and a rehearsal.", no_args_is_help=True)
 
@@ -102,10 +104,14 @@ def _out(json_file: Path | None) -> Console:
 
 async def _driver(settings: "Settings", stack: AsyncExitStack, *, folder: Path) -> "Driver":
     from quantwatch.wiring.drivers import driver
+
+    return await driver(settings, stack, _tools(), isolated=lambda _: False, folder=folder)
+
+
+def _tools() -> "Tools":
     from quantwatch.wiring.tools import Tools
 
-    tools = Tools(SystemClock(), Random())  # noqa: S311, nothing secret is drawn
-    return await driver(settings, stack, tools, isolated=lambda _: False, folder=folder)
+    return Tools(SystemClock(), Random())  # noqa: S311, nothing secret is drawn
 
 
 def _parts(settings: "Settings") -> "list[Part]":
@@ -173,6 +179,7 @@ async def _in_turn(settings: "Settings", parts: "Sequence[Part]", out: Console, 
     from quantwatch.cli.gateway_guard import broken_off
     from quantwatch.cli.gateway_tables import show_step
     from quantwatch.flows.rehearse import rehearse
+    from quantwatch.wiring.drivers import traffic_probe
 
     def tell(step: "Step") -> None:
         show_step(step, out)
@@ -181,9 +188,10 @@ async def _in_turn(settings: "Settings", parts: "Sequence[Part]", out: Console, 
     async with AsyncExitStack() as stack:
         stop = stack.enter_context(broken_off(lambda said: out.print(said, style="magenta", markup=False)))
         driver = await _driver(settings, stack, folder=folder)
+        traffic = await traffic_probe(settings, stack, _tools())
         for part in parts:
             out.print(f"{part.target} ({part.node})", style="bold", markup=False, soft_wrap=True)
-            done.append(await rehearse(part, driver, SystemClock(), tell=tell, stop=stop))
+            done.append(await rehearse(part, driver, SystemClock(), tell=tell, stop=stop, traffic=traffic))
             if not done[-1].proven:
                 break
     return done

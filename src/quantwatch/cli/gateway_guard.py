@@ -21,8 +21,7 @@ def refuse_idle_driver(driver: str) -> None:
     """Raises InputError for a driver that calls nothing."""
     from quantwatch.act.known import abilities_of
 
-    can = abilities_of(driver, state_url=False)
-    if can is not None and not can.calls:
+    if not abilities_of(driver, state_url=False).calls:
         raise InputError(f"driver {driver} calls no gateway, so there is nothing to rehearse")
 
 

@@ -13,8 +13,9 @@ from quantwatch.act.known import abilities_of, said
 if TYPE_CHECKING:
     from quantwatch.config.gateway import GatewaySettings
     from quantwatch.flow.decision import Outcome
-    from quantwatch.flows.rehearse import Rehearsal, Step
+    from quantwatch.flows.rehearse import Rehearsal
     from quantwatch.flows.standings import Standings
+    from quantwatch.flows.witness import Step
 
 STYLES = {Seen.ISOLATED: "yellow", Seen.ROUTABLE: "green", Seen.UNKNOWN: "magenta"}
 
@@ -32,6 +33,7 @@ def standings_json(found: "Standings", driver: str) -> dict[str, Any]:
             for part, seen in found.stands
         ],
         "others": list(found.others),
+        "missing": list(found.missing),
     }
 
 
@@ -43,6 +45,9 @@ def show_standings(found: "Standings", driver: str, out: Console) -> None:
     out.print(table)
     if found.others:
         out.print(f"also listed there: {', '.join(found.others)}", markup=False, soft_wrap=True)
+    if found.missing:
+        said_of = f"gets no traffic by the gateway's own list: {', '.join(found.missing)}"
+        out.print(said_of, style="yellow", markup=False, soft_wrap=True)
     if found.trouble is not None:
         out.print(found.trouble, style="magenta", markup=False, soft_wrap=True)
     out.print(f"driver {driver}: {said(found.abilities)}", markup=False, soft_wrap=True)
@@ -52,8 +57,7 @@ def show_head(gateway: "GatewaySettings", out: Console) -> None:
     """Print who is about to be asked."""
     can = abilities_of(gateway.driver, state_url=gateway.state_url is not None)
     where = f" at {gateway.url}" if gateway.url is not None else ""
-    more = "" if can is None else f": {said(can)}"
-    out.print(f"driver {gateway.driver}{where}{more}", markup=False, soft_wrap=True)
+    out.print(f"driver {gateway.driver}{where}: {said(can)}", markup=False, soft_wrap=True)
 
 
 def show_step(step: "Step", out: Console) -> None:

@@ -20,7 +20,7 @@ def history(
     limit: Annotated[int, typer.Option(min=1, help="How many, the newest first")] = 20,
     decisions: Annotated[bool, typer.Option("--decisions", help="Decisions instead of runs")] = False,  # noqa: FBT002, a flag
     changes: Annotated[  # noqa: FBT002, a flag
-        bool, typer.Option("--changes", help="Changes of quality, routing and people's words instead of runs")
+        bool, typer.Option("--changes", help="Changes of quality, routing, people's words and forgiven isolations")
     ] = False,
     json_file: JsonOption = None,
 ) -> None:

@@ -61,6 +61,13 @@ def _below(target: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     yield target["reason"], ""
     if target["routing"] != Routing.IN and target["decision"]:
         yield f"by decision {target['decision']}", "dim"
+    if target.get("hold_until"):
+        yield f"stays out until {local(target['hold_until'], now)} at least, isolation {target['ejections']}", "dim"
+    if target.get("probation_until"):
+        yield (
+            f"on probation until {local(target['probation_until'], now)}, isolated {target['ejections']} times",
+            "yellow",
+        )
     if target["human"] != Human.NONE:
         until = f"until {local(target['human_until'], now)}" if target["human_until"] else "until released"
         yield f"a person has said: {target['human']} {until}, by {target['human_author']}", "yellow"
@@ -93,8 +100,11 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         yield f"pool {pool['pool']}: mode {pool['mode']}, {kept}", ""
         if pool["storm"]:
             yield f"pool {pool['pool']}: storm; too many breach at once, so nothing acts there", "bold red"
+        if pool.get("missing"):
+            named = ", ".join(pool["missing"])
+            yield f"pool {pool['pool']}: by the gateway's own list no traffic goes to {named}", "yellow"
     for one in board["pauses"]:
-        until = f"until {local(one['until'], now)}" if one["until"] else "until resumed"
+        until = f"until {local(one['until'], now)}" if one["until"] else _unending(one, now)
         whose = f"{until}, by {one['author']}: {one['reason']} ({one['id']})"
         scope = one["scope"].removeprefix(ROLLOUT)
         yield f"{'paused' if scope == one['scope'] else 'rollout expected:'} {scope} {whose}", "yellow"
@@ -104,6 +114,11 @@ def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
         if one["objections"]:
             yield f"  objections then: {one['objections']}", "yellow"
         yield f"  quantwatch approve {one['decision']}, or quantwatch reject {one['decision']} --reason ...", "yellow"
+
+
+def _unending(pause: dict[str, Any], now: datetime) -> str:
+    review = pause.get("review")
+    return "until resumed" if review is None else f"until resumed (review {local(review, now)})"
 
 
 def _own(own: dict[str, Any]) -> Iterator[tuple[str, str]]:

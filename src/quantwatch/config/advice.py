@@ -1,7 +1,9 @@
 """What a valid configuration should be told all the same."""
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
+from quantwatch.config.kubernetes import pod_of
 from quantwatch.config.schema import Settings
 from quantwatch.flow.decision import PoolMode
 
@@ -28,6 +30,8 @@ def _gateway(settings: Settings) -> Iterator[str]:
     gateway = settings.gateway
     if gateway.driver in ROUTERS:
         yield from _spellings(settings)
+    if gateway.driver == "kubernetes":
+        yield from _names_that_go_away(settings)
     if gateway.driver != "webhook":
         return
     if gateway.state_url is None:
@@ -41,6 +45,20 @@ def _spellings(settings: Settings) -> Iterator[str]:
         name = one.gateway_name or one.url
         if name != name.rstrip("/").removesuffix("/v1"):
             yield f"targets[{one.name}].gateway_name: {name} ends by a slash or /v1, and most routers list no such URL"
+
+
+def _names_that_go_away(settings: Settings) -> Iterator[str]:
+    """A Service gives names and addresses to those in traffic alone."""
+    for one in settings.targets:
+        if one.gateway_name is None:
+            continue
+        service, _ = pod_of(one.gateway_name, settings.gateway.service)
+        host = urlsplit(one.url).hostname or ""
+        if service in host.split(".")[:2]:
+            yield (
+                f"targets[{one.name}].url: {host} is a name that service {service} gives, which leaves out who is "
+                "isolated; give the name of a headless Service that does not select by gateway.label"
+            )
 
 
 def _untold(settings: Settings) -> Iterator[str]:

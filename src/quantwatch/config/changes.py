@@ -6,7 +6,14 @@ from typing import Any
 from quantwatch.config.schema import Settings
 from quantwatch.log import without_secrets
 
-NEEDS_RESTART = ("server.listen", "server.admin_listen", "server.admin_token", "store.path", "logging")
+NEEDS_RESTART = (
+    "server.listen",
+    "server.admin_listen",
+    "server.agent_listen",
+    "server.admin_token",
+    "store.path",
+    "logging",
+)
 """Settings that a running daemon cannot change."""
 
 SECRET = {"kind", "name"}

@@ -4,10 +4,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.haproxy import servers_of
+from quantwatch.config.kubernetes import pod_of
 from quantwatch.config.problems import known_names, validated
 from quantwatch.config.schema import ListenSettings, Settings
 from quantwatch.config.source import Path_, Source, dotted, read_yaml
+from quantwatch.config.upstreams import member_of
 from quantwatch.errors import ConfigError, Problem
 from quantwatch.flow.decision import PoolMode
 
@@ -113,31 +116,48 @@ def _pools(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
 
 def _gateway(settings: Settings, folder: Path, problem: MakeProblem) -> Iterator[Problem]:
     gateway = settings.gateway
-    if gateway.driver == "haproxy":
-        yield from _haproxy(settings, problem)
+    if gateway.driver in NAMED:
+        yield from _named(settings, problem)
     if gateway.template is not None and not (folder / gateway.template).is_file():
         yield problem(("gateway", "template"), f"no such template: {folder / gateway.template}")
 
 
-def _haproxy(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
-    """Every target that may be acted upon has servers of its own at the gateway."""
+def _named(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:
+    """Every target that may be acted upon has a name of its own at the gateway, or several."""
+    wanted, names_of = NAMED[settings.gateway.driver]
     taken: dict[str, int] = {}
     for i, target in enumerate(settings.targets):
         path = ("targets", i, "gateway_name")
         pool = settings.pools.get(target.pool)
         if target.gateway_name is None:
             if pool is not None and pool.mode in ACTING:
-                yield problem(("targets", i), "driver haproxy needs a gateway_name: its SERVER or BACKEND/SERVER there")
+                said = f"driver {settings.gateway.driver} needs a gateway_name: {wanted} there"
+                yield problem(("targets", i), said)
             continue
         try:
-            servers = servers_of(target.gateway_name, settings.gateway.backend)
+            names = names_of(target.gateway_name, settings.gateway)
         except ValueError as exc:
             yield problem(path, str(exc))
             continue
-        for server in servers:
-            if server in taken:
-                yield problem(path, f"{server} belongs to targets[{taken[server]}] already")
-            taken.setdefault(server, i)
+        for name in names:
+            if name in taken:
+                yield problem(path, f"{name} belongs to targets[{taken[name]}] already")
+            taken.setdefault(name, i)
+
+
+def _member(name: str, gateway: GatewaySettings) -> tuple[str, ...]:
+    return ("/".join(member_of(name, gateway.upstream)),)
+
+
+NamesOf = Callable[[str, GatewaySettings], tuple[str, ...]]
+NAMED: Mapping[str, tuple[str, NamesOf]] = {
+    "haproxy": ("its SERVER or BACKEND/SERVER", lambda name, gateway: servers_of(name, gateway.backend)),
+    "litellm": ("the deployment's id", lambda name, _: (name,)),
+    "kubernetes": ("its POD or SERVICE:POD", lambda name, gateway: (":".join(pod_of(name, gateway.service)),)),
+    "apisix": ("its HOST:PORT or UPSTREAM/HOST:PORT", _member),
+    "kong": ("its HOST:PORT or UPSTREAM/HOST:PORT", _member),
+}
+"""Gateways that know a node by no URL: what they call it, and the names in a gateway_name."""
 
 
 def _channels(settings: Settings, problem: MakeProblem) -> Iterator[Problem]:

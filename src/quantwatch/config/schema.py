@@ -47,7 +47,19 @@ class PoolSettings(Strict):
     )
     storm_cooldown: PositiveDuration = written("30m", "How long nothing acts after a storm has passed")
     release_after: Count = Field(3, ge=1, le=100, description="Clean runs in a row of every task set before a return")
+    release_margin: Share = Field(
+        0.2,
+        description="How far inside the critical limits a clean run must lie to count towards a return, as a share of "
+        "their distance from perfect (KL 0, perplexity ratio 1, agreement 1); warning limits hold as well",
+    )
     minimum_hold: Duration = written("10m", "Shortest isolation, times the number of isolations so far, at most 8")
+    hold_jitter: Share = Field(
+        0.25, description="Share of minimum_hold that is added at most, so that nodes do not all return in one moment"
+    )
+    probation: Duration = written("1h", "How long a node that came back is marked as on probation")
+    forgive_after: Duration = written(
+        "24h", "Time in traffic with clean results after which one isolation counts no more; 0s for never"
+    )
     approval_expires: PositiveDuration = written(
         "4h", "Mode approve: how long a proposal waits, and how long the same wish rests after it was rejected"
     )
@@ -165,6 +177,10 @@ class ListenSettings(Strict):
 
     listen: Listen = written("0.0.0.0:9469", "Address of metrics, health and verdicts")
     admin_listen: Listen = written("127.0.0.1:9470", "Address of pages and admin calls")
+    agent_listen: Listen | None = Field(
+        None,
+        description="Address where HAProxy's agent-check is answered, by the rule of /verdict; nowhere if left out",
+    )
     admin_token: Secret | None = Field(None, description="Bearer token of the admin listener; needed beyond loopback")
     drain: Duration = written("20s", "How long running probes may go on after SIGTERM")
 

@@ -22,6 +22,7 @@ from quantwatch.flows.library import Library
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.notes import StoreNotes
 from quantwatch.flows.people import People
+from quantwatch.flows.resting import StoreRest
 from quantwatch.flows.shelf import StoreShelf
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.yardstick import Yardstick
@@ -125,4 +126,5 @@ async def build(settings: Settings, base: Base) -> Built:
     )
     generation = await builder.generation(settings)
     watch = Watch(generation, base.memory, base.keeper, base.meters, base.clock, base.random, own=base.own)
+    base.keeper.failed = StoreRest(base.memory, base.meters, base.clock).note
     return Built(builder, watch, People(base.memory, base.keeper, yardstick, base.clock, base.random))

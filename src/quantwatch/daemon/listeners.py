@@ -28,7 +28,7 @@ class Listener:
 
     def __init__(self, address: str, *, key: str) -> None:
         host, _, port = address.rpartition(":")
-        self._socket = _bound(host.strip("[]"), int(port), key=key)
+        self._socket = bound(host.strip("[]"), int(port), key=key)
         self.host, self.port = self._socket.getsockname()[:2]
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
@@ -58,7 +58,8 @@ class Listener:
         self._socket.close()
 
 
-def _bound(host: str, port: int, *, key: str) -> socket.socket:
+def bound(host: str, port: int, *, key: str) -> socket.socket:
+    """A listening socket. key: what the address is called in the configuration. Raises InputError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         bound = socket.create_server((host, port), family=family, backlog=128, reuse_port=False)

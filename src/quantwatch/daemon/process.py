@@ -15,6 +15,7 @@ from quantwatch.config.advice import advice
 from quantwatch.config.changes import changes, needing_restart
 from quantwatch.config.load import load_settings, store_file
 from quantwatch.config.schema import Settings
+from quantwatch.daemon.agent import AgentListener
 from quantwatch.daemon.chores import Chores
 from quantwatch.daemon.desk import Desk
 from quantwatch.daemon.heartbeat import Heartbeat
@@ -72,6 +73,7 @@ class Daemon:
         self.memory = Memory()
         self.ready = asyncio.Event()
         self.listeners: dict[str, Listener] = {}
+        self.agent: AgentListener | None = None
         self.desk = Desk(self.reload)
         self._cache = cache
         self._random = random or Random()  # noqa: S311, draws and ids, nothing secret
@@ -184,7 +186,14 @@ class Daemon:
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
             await listener.start(app)
-        log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in self.listeners.items()})
+        if server.agent_listen is not None:
+            agent = self.agent = AgentListener(server.agent_listen, self.board, self.meters, key="server.agent_listen")
+            stack.push_async_callback(agent.stop)
+            await agent.start()
+        at: dict[str, Listener | AgentListener] = {**self.listeners}
+        if self.agent is not None:
+            at["agent_listen"] = self.agent
+        log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in at.items()})
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""

@@ -37,6 +37,7 @@ async def opened(
     await keeper.write(lambda one: memory.restore(one, clock.now()))
     if store.recovered_from is not None:
         await _rest(keeper, memory, clock, moved_to=store.recovered_from)
+        meters.paused_itself("store_lost")
     return keeper
 
 

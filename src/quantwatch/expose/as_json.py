@@ -44,6 +44,7 @@ def pause_json(pause: Pause) -> dict[str, Any]:
         "author": pause.author,
         "since": time_json(pause.since),
         "until": time_json(pause.until),
+        "review": time_json(pause.review),
     }
 
 
@@ -116,6 +117,7 @@ def _pool(pool: PoolBoard) -> dict[str, Any]:
         "isolated": pool.isolated,
         "max_isolated": pool.allowed,
         "storm": pool.storm,
+        "missing": None if pool.missing is None else list(pool.missing),
     }
 
 
@@ -136,8 +138,10 @@ def _target(target: TargetBoard) -> dict[str, Any]:
         "decision": state.owner,
         "since": time_json(state.since),
         "verified": target.verified,
-        "held_until": time_json(target.held_until),
         "ejections": state.ejections,
+        "hold_until": time_json(target.hold_until),
+        "probation_until": time_json(target.probation_until),
+        "well_since": time_json(state.well_since),
         "lane": state.lane,
         "scheme": target.scheme,
         "gateway_name": target.gateway_name,

@@ -144,6 +144,7 @@ def _pool(page: _Page, pool: PoolBoard) -> None:
     page.put(m.POOL_TARGETS, pool.targets, pool.name)
     page.put(m.POOL_ISOLATED, pool.isolated, pool.name)
     page.put(m.POOL_ALLOWED, pool.allowed, pool.name)
+    page.put(m.POOL_MISSING, None if pool.missing is None else len(pool.missing), pool.name)
     page.put(m.STORM, pool.storm, pool.name)
     page.choose(m.MODE, pool.mode, pool.name)
 
@@ -158,6 +159,8 @@ def _pauses(page: _Page, board: Board) -> None:
     paused = dict.fromkeys(one.scope for one in board.pauses)
     for scope in dict.fromkeys([*known, *paused]):
         page.put(m.PAUSED, scope in paused, scope)
+    for scope in paused:
+        page.put(m.PAUSE_REVIEW, min(one.review for one in board.pauses if one.scope == scope), scope)
 
 
 def _target(page: _Page, target: TargetBoard) -> None:
@@ -173,8 +176,9 @@ def _target(page: _Page, target: TargetBoard) -> None:
     page.put(m.LEFT, target.left, name)
     page.put(m.ISOLATED_SINCE, state.since if state.routing is Routing.OUT else None, name)
     page.put(m.ISOLATION_VERIFIED, target.verified, name)
-    page.put(m.HOLD_UNTIL, target.held_until, name)
     page.put(m.EJECTIONS, state.ejections, name)
+    page.put(m.HOLD_UNTIL, target.hold_until, name)
+    page.put(m.PROBATION, target.probation_until is not None, name)
     page.put(m.QUEUE, target.queued, name)
     page.put(m.BUSY, target.running is not None, name)
     for one in target.sets:

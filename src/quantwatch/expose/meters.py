@@ -26,6 +26,9 @@ FATES = tuple(one for one in Fate if one is not Fate.OPEN)
 LEVELS = ("warn", "critical")
 """Which limit a run was over."""
 
+OWN_PAUSES = ("approvals", "gateway", "store", "store_lost")
+"""What leads to a pause of our own."""
+
 OTHER = "other"
 STATES: dict[Axis, type[Quality] | type[Routing] | type[Human]] = {
     Axis.QUALITY: Quality,
@@ -54,6 +57,7 @@ COUNTERS = (
     m.PROBE_RESTARTS,
     m.NOTICES,
     m.NOTICE_FAILURES,
+    m.OWN_PAUSES,
     m.STORE_ERRORS,
     m.RUNS_LOST,
     m.CLOCK_JUMPS,
@@ -84,6 +88,8 @@ class Meters:
         self.registry.register(self.token_kl)
         self._counters = {one: _counter(one, self.registry) for one in COUNTERS}
         self._histograms = {one: _histogram(one, self.registry) for one in BUCKETS}
+        for reason in OWN_PAUSES:
+            self._count(m.OWN_PAUSES, reason, by=0)
 
     def expect(self, target: str, task_sets: Iterable[str]) -> None:
         """Start the series of a configured target at 0, so that the first event is an increase."""
@@ -227,6 +233,10 @@ class Meters:
     def notice_failed(self, channel: str) -> None:
         """Count a notice that a channel was never told."""
         self._count(m.NOTICE_FAILURES, channel)
+
+    def paused_itself(self, reason: str) -> None:
+        """Count a pause that quantwatch made itself; reason: one of OWN_PAUSES."""
+        self._count(m.OWN_PAUSES, reason if reason in OWN_PAUSES else OTHER)
 
     def store_error(self) -> None:
         """Count a read or write of the store that failed."""

@@ -124,16 +124,25 @@ ISOLATED_SINCE = Series("isolated_since_timestamp_seconds", "When a target that 
 ISOLATION_VERIFIED = Series(
     "isolation_verified", "Whether the gateway showed that our isolation of a target took effect.", TARGET
 )
-HOLD_UNTIL = Series("hold_until_timestamp_seconds", "Before when an isolated target is not released.", TARGET)
-EJECTIONS = Series("ejections", "How often a target has been isolated, as its hold time counts it.", TARGET)
+EJECTIONS = Series("ejections", "Isolations of a target that count for its hold and are not forgiven.", TARGET)
+HOLD_UNTIL = Series("hold_until_timestamp_seconds", "Before when an isolated target does not come back.", TARGET)
+PROBATION = Series("target_probation", "Whether a target has come back lately and is on probation.", TARGET)
 POOL_TARGETS = Series("pool_targets", "Targets of a pool.", POOL)
 POOL_ISOLATED = Series("pool_isolated_targets", "Isolated targets of a pool.", POOL)
+POOL_MISSING = Series(
+    "pool_missing_targets",
+    "Targets in traffic on record that get none by the gateway's own list; absent where it tells nobody.",
+    POOL,
+)
 POOL_ALLOWED = Series("pool_max_isolated_targets", "How many targets of a pool may be isolated at once.", POOL)
 STORM = Series("storm_active", "Whether so many targets of a pool breach at once that nothing acts.", POOL)
 APPROVALS = Series("open_approvals", "Proposals of a pool that wait for a person.", POOL)
 MODE = Series("mode", "1 for how far quantwatch may go with a pool; 0 for the others.", ("pool", "mode"))
 PAUSED = Series(
     "paused", "Whether actions are paused for a scope (all, pool:NAME, target:NAME, or rollout: before it).", ("scope",)
+)
+PAUSE_REVIEW = Series(
+    "pause_review_timestamp_seconds", "When the next pause of a scope ends, or somebody should look at it.", ("scope",)
 )
 
 # The yardstick
@@ -209,6 +218,7 @@ NOTICES = Series("notifications_total", "Notices that a channel has taken.", ("c
 NOTICE_FAILURES = Series(
     "notification_failures_total", "Notices that a channel was never told: given up, or too many waited.", ("channel",)
 )
+OWN_PAUSES = Series("own_pauses_total", "Pauses that quantwatch made itself, by what led to them.", ("reason",))
 STORE_ERRORS = Series("store_errors_total", "Reads and writes of the store that failed.")
 RUNS_LOST = Series("store_lost_runs_total", "Runs never written, since too many waited for the store.")
 CLOCK_JUMPS = Series("clock_jumps_total", "Times the wall clock jumped.")

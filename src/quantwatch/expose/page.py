@@ -66,8 +66,10 @@ def _lines(board: Board) -> Iterable[str]:
         storm = _said("bad", ", storm: nothing acts") if pool.storm else ""
         away = f"{pool.isolated} of {pool.targets} isolated, {pool.allowed} allowed"
         yield f"Pool {escape(pool.name)}: {escape(pool.mode.value)}, {away}{storm}"
+        if pool.missing:
+            yield _said("warn", f"By the gateway's own list no traffic goes to {', '.join(pool.missing)}")
     for pause in board.pauses:
-        until = time_json(pause.until) or "further notice"
+        until = time_json(pause.until) or f"further notice (review {time_json(pause.review)})"
         yield _said("warn", f"Paused ({pause.scope}) by {pause.author} until {until}: {pause.reason}")
     for one in board.proposals:
         against = f"; objections then: {one.objections}" if one.objections else ""
@@ -88,6 +90,8 @@ def _row(target: TargetBoard, *, verdicts: bool) -> str:
     if verdicts:
         name = f'<a href="/verdict/{quote(state.target, safe="", errors="replace")}">{name}</a>'
     notes = ["left the configuration"] * target.left + [_spoken(state)] * (state.human is not Human.NONE)
+    notes += [f"on probation until {time_json(target.probation_until)}"] * (target.probation_until is not None)
+    notes += [f"stays out until {time_json(target.hold_until)} at least"] * (target.hold_until is not None)
     routed = _said("good" if state.routing is Routing.IN else "bad", state.routing.value)
     cells = (
         name + "".join(f"<br><small>{escape(note)}</small>" for note in notes),

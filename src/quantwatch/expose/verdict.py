@@ -1,7 +1,7 @@
 """The answer to a gateway that asks by its own health check whether a target may have traffic.
 
 503 takes a node out of traffic, so it is said only of a node that a decision of ours has taken out. In any doubt, and
-whatever is wrong with ourselves, the answer is 200.
+whatever is wrong with ourselves, the answer is 200. HAProxy's agent-check is answered by the same rule.
 """
 
 from typing import Any
@@ -40,6 +40,18 @@ def cannot_tell(name: str, reason: str) -> dict[str, Any]:
     nothing: dict[str, Any] = {"decision": None, "since": None, "task_sets": {}}
     at = {"quality": Quality.UNKNOWN.value, "routing": None, "reason": reason}
     return {"target": name, "known": False, "isolated": False, **at, **nothing}
+
+
+def agent_words(board: Board, name: str) -> str:
+    """What HAProxy's agent-check is told of a target: its share of the configured weight, or nothing at all.
+
+    Nothing leaves a server as it is: while we are starting, and for a name that we do not know. No word of ours is a
+    health or an administrative state. `up` would revive a server whose own health check fails, and `ready` would undo
+    the drain that a person has set.
+    """
+    if not board.own.restored or board.target(name) is None:
+        return ""
+    return "0%" if verdict_json(board, name)["isolated"] else "100%"
 
 
 def _spared(board: Board, target: TargetBoard) -> str | None:

@@ -40,8 +40,9 @@ class SetBoard:
 class TargetBoard:
     """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation.
 
-    verified: whether the gateway showed that our isolation took effect; held_until: before when it is not released,
-    however clean its runs. Both are None for a target that is not out by our own decision.
+    verified: whether the gateway showed that our isolation took effect; None where it is not out by us.
+    hold_until: before when it does not come back; None where it is not out by us. probation_until: None where it is
+    not on probation.
     """
 
     state: TargetState
@@ -55,8 +56,9 @@ class TargetBoard:
     running: str | None = None
     queued: int = 0
     left: bool = False
+    hold_until: datetime | None = None
+    probation_until: datetime | None = None
     verified: bool | None = None
-    held_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,10 @@ class TaskSetBoard:
 
 @dataclass(frozen=True, slots=True)
 class PoolBoard:
-    """One pool. allowed: how many of its targets may be isolated at once."""
+    """One pool. allowed: how many of its targets may be isolated at once.
+
+    missing: targets in traffic on record that get none by the gateway's own list; None where that is not known.
+    """
 
     name: str
     mode: PoolMode
@@ -81,6 +86,7 @@ class PoolBoard:
     isolated: int
     allowed: int
     storm: bool = False
+    missing: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

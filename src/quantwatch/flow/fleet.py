@@ -22,6 +22,18 @@ class Fallback:
 
 
 @dataclass(frozen=True, slots=True)
+class Roll:
+    """Who of a pool the gateway could send traffic to, by its own list, and when it told.
+
+    present: targets. trouble: why that is not known; None where it is.
+    """
+
+    at: datetime
+    present: frozenset[str] = frozenset()
+    trouble: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PoolRules:
     """How far a pool may be acted upon. max_isolated: share of its targets. storm_share: of targets that breach."""
 
@@ -43,7 +55,8 @@ class Fleet:
     warning. storming: a storm holds, its cooldown included. fallback: None when the pool names none. fallback_for:
     other pools with isolated members that this target stands in for. recent_actions: isolations of this pool within the
     last hour. yardstick: why the baseline cannot be trusted, None when it is proven sound. store: why nothing can be
-    written, None when it can. driver: why the gateway cannot be asked for this, None when it can.
+    written, None when it can. driver: why the gateway cannot be asked for this, None when it can. roll: what the
+    gateway's own list says of the members, None where it tells nobody.
     """
 
     pool: str
@@ -60,3 +73,4 @@ class Fleet:
     yardstick: str | None = None
     store: str | None = None
     driver: str | None = None
+    roll: Roll | None = None

@@ -1,7 +1,7 @@
 """Where a target stands on the three recorded axes: quality, routing, and what a person has said."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from quantwatch.flow.verdict import Quality
@@ -66,7 +66,8 @@ class TargetState:
     come back only as another process. lane: why it was isolated. node, driver: under which name and through which
     driver it was isolated; a release goes the same way. human_author, human_reason, human_since, human_until: who said
     what the human axis holds, why, when, and until when; None without a word or, human_until, without an end. vouched:
-    when a person last vouched for it; runs that began before prove nothing any more.
+    when a person last vouched for it; runs that began before prove nothing any more. well_since: since when it has
+    been in traffic with nothing but clean results, as forgiveness counts it; None where it does not count.
     """
 
     target: str
@@ -85,6 +86,7 @@ class TargetState:
     human_since: datetime | None = None
     human_until: datetime | None = None
     vouched: datetime | None = None
+    well_since: datetime | None = None
 
 
 class Axis(StrEnum):
@@ -93,6 +95,7 @@ class Axis(StrEnum):
     QUALITY = "quality"
     ROUTING = "routing"
     HUMAN = "human"
+    EJECTIONS = "ejections"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,10 @@ class Transition:
 
 ROLLOUT = "rollout:"
 """Begins the scope of a pause in which baseline or nodes are exchanged on purpose."""
+
+
+REVIEW = timedelta(days=1)
+"""After so long somebody should look again at a pause that does not end by itself."""
 
 
 WINDOW = "window:"
@@ -137,6 +144,11 @@ class Pause:
         """Whether the pause holds for this target now."""
         running = self.until is None or now < self.until
         return running and self.scope.removeprefix(ROLLOUT) in ("all", f"pool:{pool}", f"target:{target}")
+
+    @property
+    def review(self) -> datetime:
+        """When somebody should look at it again at the latest: when it ends, or REVIEW after it began."""
+        return self.since + REVIEW if self.until is None else self.until
 
     @property
     def window(self) -> bool:

@@ -7,6 +7,7 @@ from quantwatch.flow.proposal import Fate, Proposal
 from quantwatch.flow.word import Heard
 from quantwatch.flows.case import Case, standing
 from quantwatch.flows.keeper import unbroken
+from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import fallback_of
 from quantwatch.flows.watch import Watch
 
@@ -21,6 +22,8 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     fallback = None
     if isinstance(found, Case):
         fallback = await fallback_of(found.pool, watch.watchlist, watch.memory, watch.clock.now())
+        driver = watch.generation.driver
+        await call_roll(found.pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
     async with watch.one_at_a_time:
         proposal = _waiting(watch, given)
         case = _standing(watch, proposal)

@@ -19,6 +19,7 @@ from quantwatch.flows.memory import Memory
 from quantwatch.flows.order import order_of
 from quantwatch.flows.orders import Orders
 from quantwatch.flows.proposals import Proposals
+from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import fallback_of, scene
 from quantwatch.flows.watched import Watchlist
 from quantwatch.judge.brake import insisted, objections, ruling
@@ -51,6 +52,7 @@ class Decider:
         if found is None:
             return
         fallback = await fallback_of(found.pool, found.watchlist, self.memory, self.clock.now())
+        await call_roll(found.pool, found.watchlist, self.memory, driver=self.driver(), now=self.clock.now())
         async with self.one_at_a_time:
             case = self._case(name)  # again: what was asked for may have been done meanwhile
             if case is not None and case.pool == found.pool:

@@ -39,7 +39,10 @@ async def unbroken(action: Coroutine[Any, Any, T]) -> T:
 
 
 class Keeper:
-    """Writes to the store. trouble: why it cannot be written, None while it can. most: runs that may wait."""
+    """Writes to the store. trouble: why it cannot be written, None while it can. most: runs that may wait.
+
+    failed: hears why, whenever the store fails after it had worked.
+    """
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor, meters: Meters, *, most: int = MOST_WAITING) -> None:
         self._store = store
@@ -49,6 +52,7 @@ class Keeper:
         self._waiting: deque[Waiting] = deque()
         self._flushing = asyncio.Lock()
         self.trouble: str | None = None
+        self.failed: Callable[[str], None] = lambda _: None
 
     @property
     def unwritten(self) -> int:
@@ -62,8 +66,10 @@ class Keeper:
             return await loop.run_in_executor(self._executor, action, self._store)
         except StoreError as exc:
             # Only flush takes this back, after a durable write: reads go on while a disk is full.
-            self.trouble = str(exc)
+            worked, self.trouble = self.trouble is None, str(exc)
             self._meters.store_error()
+            if worked:
+                self.failed(str(exc))
             raise
 
     async def remember(self, record: RunRecord, state: SetState, transitions: Sequence[Transition]) -> bool:

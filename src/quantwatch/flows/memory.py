@@ -9,6 +9,7 @@ from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.as_json import set_json
 from quantwatch.flow.check import Check
 from quantwatch.flow.decision import Action, Decision, Intent
+from quantwatch.flow.fleet import Roll
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
@@ -43,6 +44,7 @@ class Memory:
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
     held: what was last decided against acting, by target; None where nothing is asked for any more. ended: the latest
     order of each target that has ended. windows: of the configuration in force.
+    rolls: what the gateway's own list said of each pool last. unkept: pauses of our own that are not written down yet.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     changed: when the quality of each pair changed last.
     """
@@ -66,6 +68,8 @@ class Memory:
     held: dict[str, Decision | None] = field(default_factory=dict)
     ended: dict[str, Intent] = field(default_factory=dict)
     windows: Sequence[WindowSettings] = ()
+    rolls: dict[str, Roll] = field(default_factory=dict)
+    unkept: list[Pause] = field(default_factory=list)
     references: dict[str, ReferenceStanding] = field(default_factory=dict)
     self_checks: dict[str, SelfChecked] = field(default_factory=dict)
     baseline_answers: bool | None = None
@@ -149,7 +153,10 @@ class Memory:
         """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""
         by = timedelta(seconds=seconds)
         self.sets = {key: replace(one, at=_moved(one.at, by)) for key, one in self.sets.items()}
-        self.targets = {key: replace(one, since=_moved(one.since, by)) for key, one in self.targets.items()}
+        self.targets = {
+            key: replace(one, since=_moved(one.since, by), well_since=_moved(one.well_since, by))
+            for key, one in self.targets.items()
+        }
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
         self.changed = {key: at + by for key, at in self.changed.items()}
@@ -176,7 +183,9 @@ class Memory:
 
 
 def _not_ahead(state: TargetState, now: datetime) -> TargetState:
-    """A change from the future was written before the clock was set back; its hold begins anew."""
+    """A change from the future was written before the clock was set back; its hold begins anew, and its clean time."""
+    if state.well_since is not None and state.well_since > now:
+        state = replace(state, well_since=now)
     return state if state.since is None or state.since <= now else replace(state, since=now)
 
 

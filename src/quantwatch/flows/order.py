@@ -45,7 +45,7 @@ def begun(old: TargetState, decision: Decision, order: Order, *, process: str | 
         return replace(old, routing=Routing.RETURNING, since=decision.at)
     lane = str(wanted.lane) if wanted.lane is not None else old.lane
     left = replace(old, routing=Routing.LEAVING, owner=decision.id, since=decision.at, gone=process, lane=lane)
-    return replace(left, node=order.node, driver=order.driver)
+    return replace(left, node=order.node, driver=order.driver, well_since=None)
 
 
 def settled(old: TargetState, order: Order, outcome: Outcome, now: datetime) -> TargetState:

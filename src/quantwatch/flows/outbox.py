@@ -172,6 +172,7 @@ class Outbox:
         said = f"{count} orders in a row came to nothing, the last one: {outcome.detail}"
         pause = own_pause(f"target:{order.target}", said, decision=order.decision, at=now, lasts=REST)
         self._memory.failures.pop(order.target, None)
+        self._meters.paused_itself("gateway")
         log.error("paused after repeated failures of the gateway", target=order.target, pause_id=pause.id, reason=said)
         await keep_pause(pause, self._memory, self._keeper)
 

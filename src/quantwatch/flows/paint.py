@@ -1,7 +1,6 @@
 """Memory and configuration -> the picture that is shown."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 
 from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard, TaskSetBoard
@@ -10,12 +9,13 @@ from quantwatch.flow.decision import Action, Result
 from quantwatch.flow.state import AWAY, Routing, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.roll import missing
 from quantwatch.flows.scene import members
 from quantwatch.flows.watched import Watched, WatchedPool, WatchedSet, Watchlist
 from quantwatch.flows.worker import Worker
 from quantwatch.judge.brake import allowed
+from quantwatch.judge.recovery import hold_ends, probation_ends
 from quantwatch.judge.standing import FRESH_PERIODS, fresh, target_quality
-from quantwatch.judge.wish import held_until
 from quantwatch.judge.yardstick import soundness
 
 
@@ -23,8 +23,10 @@ def paint(
     memory: Memory, watchlist: Watchlist, workers: Mapping[str, Worker], *, own: SelfBoard, now: datetime
 ) -> Board:
     """The whole picture at one moment."""
-    present = [_target(one, memory, workers.get(one.name), now) for one in watchlist.targets.values()]
-    present = [_with_isolation(one, memory, watchlist) for one in present]
+    present = [
+        _target(one, watchlist.pools[one.pool], memory, worker=workers.get(one.name), now=now)
+        for one in watchlist.targets.values()
+    ]
     left = [_left(state) for state in memory.left_behind(watchlist.targets)]
     return Board(
         own=own,
@@ -60,11 +62,12 @@ def _counts(pair: tuple[str, str], check: Check, watchlist: Watchlist, now: date
     return one is not None and (now - check.at).total_seconds() <= FRESH_PERIODS * one.period_seconds
 
 
-def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetime) -> TargetBoard:
+def _target(target: Watched, pool: WatchedPool, memory: Memory, *, worker: Worker | None, now: datetime) -> TargetBoard:
+    state = memory.target_state(target.name, target.pool)
     states = memory.states_of(target.name, target.sets)
     quality, reason = target_quality(states, now=now, periods=target.periods)
     return TargetBoard(
-        state=memory.target_state(target.name, target.pool),
+        state=state,
         quality=quality,
         reason=reason,
         sets=tuple(_set(target.name, one, memory, now) for one in target.sets.values()),
@@ -74,22 +77,19 @@ def _target(target: Watched, memory: Memory, worker: Worker | None, now: datetim
         handshake=memory.handshakes.get(target.name),
         running=worker.running if worker is not None else None,
         queued=worker.queued if worker is not None else 0,
+        verified=_verified(state, memory),
+        hold_until=hold_ends(state, minimum=pool.minimum_hold_seconds, jitter=pool.hold_jitter),
+        probation_until=probation_ends(state, now=now, seconds=pool.probation_seconds),
     )
 
 
-def _with_isolation(target: TargetBoard, memory: Memory, watchlist: Watchlist) -> TargetBoard:
-    """The same with what is known of its isolation, if it is out by a decision of ours."""
-    state = target.state
-    if state.routing is not Routing.OUT or state.owner is None:
-        return target
+def _verified(state: TargetState, memory: Memory) -> bool | None:
+    """Whether the order that took a target out was read back; None where it is not out by a decision of ours."""
     ended = memory.ended.get(state.target)
-    ours = ended is not None and ended.order.decision == state.owner and ended.order.action is Action.ISOLATE
-    outcome = ended.outcome if ended is not None and ours else None
-    return replace(
-        target,
-        verified=None if outcome is None else outcome.result is Result.VERIFIED,
-        held_until=held_until(state, watchlist.pools[state.pool].minimum_hold_seconds),
-    )
+    if state.routing is not Routing.OUT or state.owner is None or ended is None or ended.outcome is None:
+        return None
+    ours = ended.order.decision == state.owner and ended.order.action is Action.ISOLATE
+    return ended.outcome.result is Result.VERIFIED if ours else None
 
 
 def _task_sets(watchlist: Watchlist) -> tuple[TaskSetBoard, ...]:
@@ -130,4 +130,5 @@ def _pool(pool: WatchedPool, watchlist: Watchlist, memory: Memory) -> PoolBoard:
         isolated=sum(one.routing in AWAY for one in states),
         allowed=allowed(len(states), pool.rules.max_isolated),
         storm=storm is not None and (storm.raging or storm.until is not None),
+        missing=missing(pool.name, watchlist, memory),
     )

@@ -45,7 +45,9 @@ class People:
         if not known:
             return False
         now = self.clock.now()
-        await self.keeper.write(lambda store: store.end_pause(pause_id, now))
+        if pause_id not in {one.id for one in self.memory.unkept}:  # one of our own that was never written down
+            await self.keeper.write(lambda store: store.end_pause(pause_id, now))
+        self.memory.unkept = [one for one in self.memory.unkept if one.id != pause_id]
         self.memory.pauses = [one for one in self.memory.pauses if one.id != pause_id]
         log.warning("resumed", scope=known[0].scope, author=author, pause_id=pause_id)
         return True

@@ -114,5 +114,6 @@ class Proposals:
         said = f"{MOST_OPEN} proposals wait for a person, and one more is wanted: {wanted.action} {wanted.target}"
         lasts = timedelta(seconds=seconds)
         pause = own_pause(f"pool:{wanted.pool}", said, decision=decision.id, at=decision.at, lasts=lasts)
+        self.meters.paused_itself("approvals")
         log.error("paused, since too many proposals wait", pool=wanted.pool, pause_id=pause.id, reason=said)
         await keep_pause(pause, self.memory, self.keeper)

@@ -5,15 +5,16 @@ Calls go the way of real orders (act/carry_out). Whatever happens after the firs
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from quantwatch.act.carry_out import carry_out
-from quantwatch.act.contract import Abilities, ByHand, Driver, Lists, Seen
+from quantwatch.act.contract import ByHand, Driver, Lists, Seen
+from quantwatch.act.traffic import Traffic
 from quantwatch.clock import Clock
-from quantwatch.errors import GatewayError
 from quantwatch.flow.decision import DONE, Action, Intent, Order, Outcome, Result
 from quantwatch.flow.run import stamp
+from quantwatch.flows.witness import Step, Witness
 
 GIVE_UP_SECONDS = {Action.ISOLATE: 60.0, Action.RELEASE: 300.0}
 """How long a call is tried again; to come back matters more than to go out."""
@@ -29,16 +30,6 @@ class Part:
     pool: str
     node: str
     others: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One exchange with the gateway. what: `look`, `isolate`, `release`, `read back`. said: its answer, in words."""
-
-    what: str
-    seconds: float
-    said: str
-    ok: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,54 +71,22 @@ class NoLedger:
         """Write nothing."""
 
 
-@dataclass(slots=True)
-class Witness:
-    """A driver that is watched. tell: hears of every exchange when it has ended. sent: a call was begun."""
-
-    inner: Driver
-    clock: Clock
-    tell: Callable[[Step], None]
-    looks: str = "look"
-    sent: bool = False
-    steps: list[Step] = field(default_factory=list)
-    name: str = field(init=False)
-    abilities: Abilities = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.name, self.abilities = self.inner.name, self.inner.abilities
-
-    async def call(self, order: Order) -> str:
-        """Pass the order on."""
-        self.sent, self.looks = True, "read back"
-        started = self.clock.monotonic()
-        try:
-            said = await self.inner.call(order)
-        except GatewayError as exc:
-            self._step(order.action.value, started, str(exc), ok=False)
-            raise
-        self._step(order.action.value, started, said, ok=True)
-        return said
-
-    async def observe(self, order: Order) -> Seen:
-        """Pass the question on."""
-        started = self.clock.monotonic()
-        seen = await self.inner.observe(order)
-        self._step(self.looks, started, seen.value, ok=seen is not Seen.UNKNOWN)
-        return seen
-
-    def _step(self, what: str, started: float, said: str, *, ok: bool) -> None:
-        self.steps.append(Step(what, self.clock.monotonic() - started, said, ok))
-        self.tell(self.steps[-1])
-
-
 async def rehearse(
-    part: Part, driver: Driver, clock: Clock, *, tell: Callable[[Step], None], stop: asyncio.Event
+    part: Part,
+    driver: Driver,
+    clock: Clock,
+    *,
+    tell: Callable[[Step], None],
+    stop: asyncio.Event,
+    traffic: Traffic | None = None,
 ) -> Rehearsal:
     """Take a target out and bring it back. stop: breaks it off; what may be out comes back first, and soon.
 
+    traffic: asks through the gateway meanwhile.
+
     Raises nothing of the gateway's.
     """
-    seen = Witness(driver, clock, tell)
+    seen = Witness(driver, clock, tell, traffic)
     refused = await _objection(part, seen)
     if refused is not None or stop.is_set():
         return Rehearsal(part, driver.name, tuple(seen.steps), refused=refused, interrupted=stop.is_set())

@@ -9,6 +9,7 @@ from quantwatch.flow.decision import Action, Order, PoolMode
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import moved
+from quantwatch.flows.roll import call_roll
 from quantwatch.flows.tend import tend
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched
@@ -64,6 +65,10 @@ async def look(watch: Watch) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LOOK_SECONDS):
             await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
+    driver, now = watch.generation.driver, watch.clock.now()
+    for pool in watch.watchlist.pools.values():
+        if pool.rules.mode is not PoolMode.OBSERVE:
+            await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=now)
     for name, target in watch.watchlist.targets.items():
         if insists(watch.memory.target_state(name, target.pool)) is not None:
             await watch.turns.decider.decide(name)

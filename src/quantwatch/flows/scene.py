@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from quantwatch.errors import ProbeError
 from quantwatch.flow.decision import Wish
-from quantwatch.flow.fleet import Fallback, Fleet
+from quantwatch.flow.fleet import Fallback, Fleet, Roll
 from quantwatch.flow.state import AWAY, Routing, TargetState
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.flows.keeper import Keeper
@@ -19,6 +20,8 @@ from quantwatch.judge.yardstick import soundness, unproven
 HOUR = timedelta(hours=1)
 CHECK_AGE = timedelta(hours=6)
 FALLBACK_SECONDS = 10.0
+ROLL_AGE = timedelta(minutes=1)
+"""How long the gateway's own list holds for a decision: it is read just before, and others may have the turn first."""
 
 
 async def scene(
@@ -54,7 +57,16 @@ async def scene(
         pauses=tuple(memory.pausing(now)),
         yardstick=unproven(guilty, memory.checks, now=now, fresh_seconds=FRESH_PERIODS * period),
         store=keeper.trouble,
+        roll=roll_of(pool.name, memory, now),
     )
+
+
+def roll_of(pool: str, memory: Memory, now: datetime) -> Roll | None:
+    """What the gateway's own list says of a pool, for a decision now; None where it tells nobody."""
+    roll = memory.rolls.get(pool)
+    if roll is None or roll.trouble is not None or timedelta() <= now - roll.at <= ROLL_AGE:
+        return roll
+    return replace(roll, present=frozenset(), trouble="its list was read too long ago")
 
 
 def breaching(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:

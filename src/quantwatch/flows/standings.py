@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from quantwatch.act.contract import Abilities, Driver, Lists, Seen
+from quantwatch.act.contract import Abilities, Driver, Lists, Seen, Tells
 from quantwatch.errors import GatewayError
 from quantwatch.flow.decision import Action, Order
 from quantwatch.flows.rehearse import Part
@@ -11,12 +11,16 @@ from quantwatch.flows.rehearse import Part
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """What the gateway told. others: names on its own list that are no target's. trouble: why it told nothing."""
+    """What the gateway told. others: names on its own list that are no target's. trouble: why it told nothing.
+
+    missing: targets that it has not, or sends nothing to, by its own list.
+    """
 
     abilities: Abilities
     stands: tuple[tuple[Part, Seen], ...]
     others: tuple[str, ...] = ()
     trouble: str | None = None
+    missing: tuple[str, ...] = ()
 
     @property
     def told(self) -> bool:
@@ -27,15 +31,19 @@ class Standings:
 async def standings(driver: Driver, parts: Sequence[Part]) -> Standings:
     """Ask about every target. A driver that calls nothing knows nothing here. Raises nothing of the gateway's."""
     others: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
     trouble: str | None = None
-    if isinstance(driver, Lists):
-        try:
+    try:
+        if isinstance(driver, Lists):
             listed = await driver.names()
             others = tuple(name for name in listed if name not in {one.node for one in parts})
-        except GatewayError as exc:
-            trouble = str(exc)
+        if isinstance(driver, Tells):
+            there = await driver.present([one.node for one in parts])
+            missing = tuple(one.target for one in parts if one.node not in there)
+    except GatewayError as exc:
+        trouble = str(exc)
     stands = [(one, await _seen(driver, one)) for one in parts]
-    return Standings(driver.abilities, tuple(stands), others, trouble)
+    return Standings(driver.abilities, tuple(stands), others, trouble, missing)
 
 
 async def _seen(driver: Driver, part: Part) -> Seen:

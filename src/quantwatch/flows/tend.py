@@ -1,9 +1,10 @@
-"""What ends by time alone: a person's word, and proposals that nobody answered."""
+"""What ends by time alone: a person's word, and proposals that nobody answered. What waits for the store is written."""
 
 from quantwatch.errors import StoreError
 from quantwatch.flow.state import Human
 from quantwatch.flow.word import Word
 from quantwatch.flows.keeper import unbroken
+from quantwatch.flows.resting import keep_what_waits
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.words import put, worded
 
@@ -16,6 +17,7 @@ async def tend(watch: Watch) -> None:
         async with watch.one_at_a_time:
             await unbroken(_lapse(watch))
             await watch.proposals.tend()
+        await keep_what_waits(watch.memory, watch.keeper)
     except StoreError:
         return  # tried again in a few seconds
 

@@ -13,6 +13,7 @@ from quantwatch.flow.state import Routing, SetState
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
 from quantwatch.flows.cycle import Ran, Turn, run_once
 from quantwatch.flows.decide import Decider
+from quantwatch.flows.forgive import forgive
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.minimal import BUSY_RUNS, run_minimal
@@ -54,6 +55,7 @@ class Turns:
                     return  # the configuration no longer asks for it, and its series are gone
                 await self.digest(ran, wanted, tools)
                 await self.decider.decide(target.name)
+                await forgive(self.decider, target.name)
         except Exception:
             # One of the few broad handlers: a turn must not take the worker with it, and never counts against a node.
             self.meters.run_skipped(target.name, wanted.name, "crashed")
@@ -80,7 +82,9 @@ class Turns:
         else:
             self._heed(ran)
             counting = lasting(old, now=record.started, period_seconds=wanted.period_seconds)
-            state = advance(counting, record, confirm_cycles=wanted.confirm_cycles)
+            state = advance(
+                counting, record, confirm_cycles=wanted.confirm_cycles, release_margin=wanted.release_margin
+            )
         changes = self.memory.learn(record, state, ended)
         await self.keeper.remember(record, state, changes)
         self.meters.run_finished(record)

@@ -61,7 +61,7 @@ class Watch:
             self.meters,
             self.clock,
             one_at_a_time=self.one_at_a_time,
-            driver=lambda: self.generation.driver,
+            driver=lambda: self.generation.gateway,
             give_up_seconds=lambda: self.generation.give_up_seconds,
             wanted=lambda order: unwanted(order, self.memory, self.watchlist, self.clock.now()),
         )

@@ -18,7 +18,8 @@ class WatchedSet:
     """One task set as one target is asked about it. period_seconds: the longest time between two scheduled runs.
 
     sizes: of the draw, each at which it may be looked at; the first is `draw`. level: two-sided level of every
-    interval. confirm_mode: how the confirming run asks. parts: limits of parts.
+    interval. confirm_mode: how the confirming run asks. parts: limits of parts. release_margin: how far inside its
+    critical limits a clean run must lie to count towards a return.
     """
 
     name: str
@@ -36,6 +37,7 @@ class WatchedSet:
     sizes: tuple[int, ...] = ()
     level: float = 0.95
     confirm_mode: ProbeMode | None = None
+    release_margin: float = 0.0
 
     @property
     def limits_digest(self) -> str:
@@ -73,6 +75,8 @@ class Watched:
             release_after=pool.release_after,
             minimum_hold_seconds=pool.minimum_hold_seconds,
             limits={name: one.limits_digest for name, one in self.sets.items()},
+            hold_jitter=pool.hold_jitter,
+            probation_seconds=pool.probation_seconds,
         )
 
 
@@ -80,7 +84,8 @@ class Watched:
 class WatchedPool:
     """One pool. fallback: `baseline`, a target's name, or None. fallback_name: what the gateway calls it.
 
-    approval_seconds: how long a proposal waits for a person.
+    approval_seconds: how long a proposal waits for a person. hold_jitter, probation_seconds, forgive_after_seconds:
+    of a return (judge/recovery.py).
     """
 
     name: str
@@ -90,6 +95,9 @@ class WatchedPool:
     fallback: str | None = None
     fallback_name: str | None = None
     approval_seconds: float = 14_400.0
+    hold_jitter: float = 0.0
+    probation_seconds: float = 0.0
+    forgive_after_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

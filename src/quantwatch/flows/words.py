@@ -12,6 +12,7 @@ from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.case import pause_over
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.order import order_of
+from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import fallback_of, scene
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool
@@ -61,6 +62,8 @@ async def isolate(watch: Watch, word: Word) -> Heard:
     """Take a target out of traffic and keep it out. Raises InputError where that cannot be, StoreError."""
     _, pool = configured(watch, word.target)
     fallback = await fallback_of(pool, watch.watchlist, watch.memory, watch.clock.now())
+    driver = watch.generation.driver
+    await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
     async with watch.one_at_a_time:
         target, still = configured(watch, word.target)
         if still != pool:

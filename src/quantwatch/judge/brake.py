@@ -137,24 +137,30 @@ def _storm(wish: Wish, fleet: Fleet) -> Objection | None:
 
 
 def _cap(wish: Wish, fleet: Fleet) -> Objection | None:
-    """The cap holds for the state after the action."""
+    """The cap holds for the state after the action; a member that the gateway does not have is away already."""
     members = {one.target for one in fleet.members}
     if wish.target not in members:
         return Objection(Brake.CAP, f"{wish.target} is not known as a member of {fleet.pool}")
-    away = {one.target for one in fleet.members if _away(one)} | {wish.target}
+    if fleet.roll is not None and fleet.roll.trouble is not None:
+        said = f"how many members of {fleet.pool} the gateway has is not known: {fleet.roll.trouble}"
+        return Objection(Brake.CAP, said)
+    missing = _missing(fleet) - {wish.target}
+    away = {one.target for one in fleet.members if _away(one)} | {wish.target} | missing
     most = allowed(len(members), fleet.rules.max_isolated)
     if len(away) <= most:
         return None
-    said = f"{len(away)} of {len(members)} members of {fleet.pool} would be away"
+    unlisted = f" ({', '.join(sorted(missing))} by the gateway's own list)" if missing else ""
+    said = f"{len(away)} of {len(members)} members of {fleet.pool} would be away{unlisted}"
     return Objection(Brake.CAP, f"{said}, and {fleet.rules.max_isolated:.4g} of them, which is {most}, may be")
 
 
 def _last_backend(wish: Wish, fleet: Fleet) -> Objection | None:
-    """A member counts as a backend only while its own results say so.
+    """A member counts as a backend only while its own results say so, and the gateway's own list where it has one.
 
-    To take the target out and leave the traffic to a node that is bad, down or not known would cure nothing.
+    To take the target out and leave the traffic to a node that is bad, down or not known would cure nothing. Whoever
+    else the gateway lists was never measured.
     """
-    known = {one.target for one in fleet.members if not _away(one)} & fleet.sound
+    known = ({one.target for one in fleet.members if not _away(one)} & fleet.sound) - _missing(fleet)
     reliable = known - fleet.breaching - {wish.target}
     if reliable or _verified(fleet):
         return None
@@ -204,6 +210,13 @@ def _rate(_: Wish, fleet: Fleet) -> Objection | None:
 
 def _away(member: TargetState) -> bool:
     return member.routing in AWAY or member.human is Human.FORCED_OUT
+
+
+def _missing(fleet: Fleet) -> set[str]:
+    """Members that should be in traffic, and are not by the gateway's own list; all where that cannot be read."""
+    if fleet.roll is None:
+        return set()
+    return {one.target for one in fleet.members if not _away(one)} - fleet.roll.present
 
 
 def _verified(fleet: Fleet) -> bool:

@@ -10,17 +10,20 @@ from datetime import datetime, timedelta
 from quantwatch.flow.run import RunRecord, Trigger
 from quantwatch.flow.state import SetState
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, GOOD, Quality
+from quantwatch.judge.recovery import too_close
 from quantwatch.judge.standing import fresh
 
 PATIENT = 2
 """Skipped runs in a row for which a good result still counts."""
 
 
-def advance(state: SetState, run: RunRecord, *, confirm_cycles: int) -> SetState:
+def advance(state: SetState, run: RunRecord, *, confirm_cycles: int, release_margin: float = 0.0) -> SetState:
     """The state after one more run of the same target and task set.
 
     confirm_cycles: degraded runs in a row that count as one breach; the last of them must be a confirming run, which
     asks by a second path. A corrupted run counts at once, since a second probe within the run has confirmed it.
+    release_margin: how far inside its critical limits a clean run must lie to count towards a return, as a share of
+    their distance from perfect.
     """
     before = _on_basis_of(state, run)
     if run.quality in CANNOT_TELL:
@@ -33,9 +36,7 @@ def advance(state: SetState, run: RunRecord, *, confirm_cycles: int) -> SetState
     elif run.trigger is Trigger.CONFIRM and before.last is Quality.DEGRADED and before.breaches > 0:
         after = _contradicted(before, run)
     else:
-        # Warnings do not clear: what may come back is held to a stricter limit than what is taken out.
-        clean = before.clean + 1 if run.quality is Quality.OK else 0
-        after = replace(before, quality=run.quality, breaches=0, clean=clean, undecided=0, reason=run.reason)
+        after = _passed(before, run, release_margin)
     if after.quality not in BREACHES:
         after = replace(after, proof=None)
     elif run.quality is Quality.CORRUPTED or (run.quality is Quality.DEGRADED and after.breaches >= confirm_cycles):
@@ -106,6 +107,15 @@ def _degraded(state: SetState, run: RunRecord, *, confirm_cycles: int) -> SetSta
     else:
         quality, said = Quality.INCONCLUSIVE, f"breach {row} of {confirm_cycles}, not confirmed yet"
     return replace(state, quality=quality, breaches=row, clean=0, undecided=0, reason=f"{said}: {run.reason}")
+
+
+def _passed(state: SetState, run: RunRecord, release_margin: float) -> SetState:
+    """What may come back is held to a stricter limit than what is taken out: warnings do not clear, nor near misses."""
+    found = run.report.verdict.findings if run.report is not None else ()
+    close = too_close(found, release_margin) if run.quality is Quality.OK else None
+    clean = state.clean + 1 if run.quality is Quality.OK and close is None else 0
+    reason = run.reason if close is None else f"{run.reason}; {close}"
+    return replace(state, quality=run.quality, breaches=0, clean=clean, undecided=0, reason=reason)
 
 
 def _contradicted(state: SetState, run: RunRecord) -> SetState:

@@ -5,15 +5,13 @@ A wish is not an action: the brakes may object. Whatever is unknown, stale or mi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from quantwatch.flow.decision import Action, Lane, Wish
 from quantwatch.flow.state import Human, Routing, SetState, TargetState
 from quantwatch.flow.verdict import BREACHES, GOOD, Finding, Quality
+from quantwatch.judge.recovery import hold_ends
 from quantwatch.judge.standing import fresh, proven
-
-LONGEST_HOLD = 8
-"""The minimum hold grows with every isolation, up to this many times; a node that flaps returns ever more slowly."""
 
 _LANE = {Quality.CORRUPTED: Lane.CORRUPTED, Quality.DEGRADED: Lane.LIMITS}
 
@@ -22,8 +20,9 @@ _LANE = {Quality.CORRUPTED: Lane.CORRUPTED, Quality.DEGRADED: Lane.LIMITS}
 class WishRules:
     """What may lead to a wish. act_on, periods (seconds): by configured task set.
 
-    release_after: clean runs in a row of every task set. minimum_hold_seconds: shortest isolation, the first time.
-    limits: digest of the limits in force, by task set; a breach of other limits asks for nothing.
+    release_after: clean runs in a row of every task set. minimum_hold_seconds, hold_jitter: of an isolation, see
+    recovery.hold_seconds. probation_seconds: how long a target that comes back is on probation. limits: digest of the
+    limits in force, by task set; a breach of other limits asks for nothing.
     """
 
     act_on: Mapping[str, frozenset[Lane]]
@@ -31,6 +30,8 @@ class WishRules:
     release_after: int
     minimum_hold_seconds: float
     limits: Mapping[str, str] = field(default_factory=dict)
+    hold_jitter: float = 0.0
+    probation_seconds: float = 0.0
 
 
 def wish(
@@ -156,19 +157,12 @@ def _release(
     if not all(_applies(one, rules, process) and _cleared(one, target, rules, now=now) for one in known.values()):
         return None
     counts = ", ".join(f"{name} {one.clean}" for name, one in sorted(known.items()))
-    return Wish(Action.RELEASE, target.target, target.pool, f"clean runs in a row of every task set: {counts}")
-
-
-def held_until(target: TargetState, minimum_hold_seconds: float) -> datetime | None:
-    """When a target has been out for as long as it must be, however clean its runs; None where `since` is not known."""
-    if target.since is None:
-        return None
-    times = min(max(target.ejections, 1), LONGEST_HOLD)
-    return target.since + timedelta(seconds=minimum_hold_seconds * times)
+    watched = f"; on probation for {rules.probation_seconds / 60:g} min" if rules.probation_seconds > 0 else ""
+    return Wish(Action.RELEASE, target.target, target.pool, f"clean runs in a row of every task set: {counts}{watched}")
 
 
 def _hold_is_over(target: TargetState, rules: WishRules, *, now: datetime) -> bool:
-    ends = held_until(target, rules.minimum_hold_seconds)
+    ends = hold_ends(target, minimum=rules.minimum_hold_seconds, jitter=rules.hold_jitter)
     return ends is not None and now >= ends
 
 

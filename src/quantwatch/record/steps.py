@@ -40,7 +40,12 @@ def people_are_told(connection: Connection) -> None:
     connection.exec_driver_sql("CREATE UNIQUE INDEX deliveries_by_notice ON deliveries (channel, notice)")
 
 
-STEPS: tuple[Step, ...] = (people_speak, people_are_told)
+def the_past_is_forgiven(connection: Connection) -> None:
+    """Version 4: since when a target that came back has been well, for isolations to be forgiven."""
+    connection.exec_driver_sql("ALTER TABLE target_states ADD COLUMN well_since VARCHAR")
+
+
+STEPS: tuple[Step, ...] = (people_speak, people_are_told, the_past_is_forgiven)
 """From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
 
 

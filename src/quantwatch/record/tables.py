@@ -217,7 +217,7 @@ TARGET_STATES = Table(
     _count("ejections"),
     *(_words(name, null=True) for name in ("gone", "lane", "node", "driver")),
     *(_words(name, null=True) for name in ("human_author", "human_reason")),
-    *(_moment(name, null=True) for name in ("human_since", "human_until", "vouched")),
+    *(_moment(name, null=True) for name in ("human_since", "human_until", "vouched", "well_since")),
 )
 
 DECISIONS = Table(

@@ -35,7 +35,7 @@ from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
 from quantwatch.prompts.load import load_set
 from quantwatch.wiring.channels import subscribers
-from quantwatch.wiring.drivers import driver
+from quantwatch.wiring.drivers import driver, traffic_probe
 from quantwatch.wiring.tools import Tools, certificates
 
 
@@ -146,7 +146,8 @@ def sets_of(settings: Settings, target: TargetSettings, pools: Mapping[str, Prom
     tests = sum(critical_limits(limits) for one in sets for limits in (one.limits, *one.parts.values()))
     confidence = settings.judge.confidence
     levels = [interval_level(confidence, tests=tests, looks=len(one.sizes)) for one in sets]
-    return {one.name: replace(one, level=level) for one, level in zip(sets, levels, strict=True)}
+    margin = settings.pools[target.pool].release_margin
+    return {one.name: replace(one, level=level, release_margin=margin) for one, level in zip(sets, levels, strict=True)}
 
 
 def _set(name: str, one: TaskSetSettings, prompts: PromptSet, limits: Mapping[Metric, Limit]) -> WatchedSet:
@@ -228,6 +229,7 @@ async def generation(
     async with contextlib.AsyncExitStack() as stack:
         watched = await watchlist(settings, prompts, stack, tools)
         gateway = await driver(settings, stack, tools, isolated=isolated, folder=folder)
+        traffic = await traffic_probe(settings, stack, tools)
         told = await subscribers(settings.notifications, stack, tools)
         turn = Turn(
             baseline=watched.baseline,
@@ -247,4 +249,5 @@ async def generation(
             close=kept.aclose,
             channels=told,
             windows=settings.windows,
+            traffic=traffic,
         )
