@@ -8,17 +8,15 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-import yaml
 
-from support.daemons import PATIENCE, Running, free_port, site, started
+from support.daemons import Running, site, started
+from support.prometheus import Prometheus, scraping, wait
 from support.runs import node
 from support.served import served
 from support.tiny_node import TinyNode
@@ -31,57 +29,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Prometheus:
-    """A running Prometheus."""
-
-    url: str
-
-    def ask(self, path: str, **query: str) -> Any:
-        """The data of an answer of its API."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=query, timeout=10, trust_env=False)
-        document = answer.json()
-        assert document["status"] == "success", document
-        return document["data"]
-
-    def values(self, query: str) -> dict[str, float]:
-        """An instant query's values by the label `target`."""
-        result = self.ask("query", query=query)["result"]
-        return {one["metric"].get("target", ""): float(one["value"][1]) for one in result}
-
-    def labels(self) -> set[str]:
-        """Every label name it has seen."""
-        return set(self.ask("labels"))
-
-
-def wait(met: Callable[[], Any], what: str) -> Any:
-    """Wait for something that must come."""
-    late = time.monotonic() + PATIENCE
-    while time.monotonic() < late:
-        if result := met():
-            return result
-        time.sleep(0.1)
-    raise AssertionError(f"never {what}")
-
-
-@contextmanager
-def scraping(folder: Path, target: str) -> Iterator[Prometheus]:
-    """A Prometheus that scrapes an address once a second."""
-    job = {"job_name": "quantwatch", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
-    (folder / "prometheus.yml").write_text(yaml.safe_dump({"scrape_configs": [job]}))
-    listen = f"127.0.0.1:{free_port()}"
-    command = ["prometheus", f"--config.file={folder / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'tsdb'}"]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603, ours
-            [*command, f"--web.listen-address={listen}"], stdout=log, stderr=log, stdin=subprocess.DEVNULL
-        )
-        try:
-            yield Prometheus(f"http://{listen}")
-        finally:
-            process.terminate()
-            process.wait(PATIENCE)
-
-
 @pytest.fixture
 def scene(tmp_path: Path) -> Iterator[tuple[Running, Prometheus]]:
     """A daemon over two nodes, and a Prometheus that scrapes it."""
@@ -91,16 +38,7 @@ def scene(tmp_path: Path) -> Iterator[tuple[Running, Prometheus]]:
         where = site(tmp_path, baseline, nodes)
         where.content["task_sets"]["letters"]["schedule"] = {"every": "10s"}
         daemon = stack.enter_context(started(where.write())).ready()
-        prometheus = stack.enter_context(scraping(tmp_path, where.content["server"]["listen"]))
-        wait(lambda: _answers(prometheus), "Prometheus answered")
-        yield daemon, prometheus
-
-
-def _answers(prometheus: Prometheus) -> bool:
-    try:
-        return httpx.get(f"{prometheus.url}/-/ready", timeout=5, trust_env=False).status_code == 200
-    except httpx.HTTPError:
-        return False
+        yield daemon, stack.enter_context(scraping(tmp_path, where.content["server"]["listen"]))
 
 
 def test_a_real_prometheus_watches_a_real_daemon_and_sees_a_target_leave(

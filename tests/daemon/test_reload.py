@@ -91,6 +91,16 @@ async def test_hang_up_takes_a_good_file_over_and_tells_what_changed(reloading: 
     assert set(reloading.daemon.desk.watch.workers if reloading.daemon.desk.watch else ()) == {"a", "b"}
 
 
+async def test_the_histogram_of_single_tokens_goes_and_comes_by_the_configuration(reloading: Reloading) -> None:
+    histogram = "quantwatch_token_kl_divergence_nats_count"
+    assert len(await reloading.metric(histogram)) == 1
+    for shown in (False, True):
+        reloading.site.content["expose"] = {"token_histogram": shown}
+        reloading.site.write()
+        assert (await reloading.post()).status_code == 200
+        assert len(await reloading.metric(histogram)) == int(shown)
+
+
 async def test_a_bad_file_leaves_the_old_one_in_force_and_says_why(reloading: Reloading) -> None:
     digest = reloading.daemon.board().own.config_digest
     reloading.site.content["pools"] = {}

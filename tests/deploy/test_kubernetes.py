@@ -18,6 +18,7 @@ from support.gateway import order
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs" / "kubernetes"
 FILES = ["sidecar.yaml", "standalone.yaml"]
+OPERATOR = "prometheus-operator.yaml"
 RBAC = "driver-rbac.yaml"
 EACH = pytest.mark.parametrize("name", FILES)
 SIDECARS_SINCE = "1.29"
@@ -67,7 +68,19 @@ def test_a_manifest_satisfies_kubernetes_own_schema(name: str, version: str) -> 
 
 
 def test_the_folder_holds_the_files_that_are_tested() -> None:
-    assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*FILES, RBAC])
+    assert sorted(path.name for path in FOLDER.iterdir()) == sorted([*FILES, OPERATOR, RBAC])
+
+
+def test_the_operators_rules_are_those_of_the_file() -> None:
+    groups = yaml.safe_load((FOLDER.parent / "prometheus" / "rules.yaml").read_text(encoding="utf-8"))["groups"]
+    assert only(OPERATOR, "PrometheusRule")["spec"] == {"groups": groups}
+
+
+def test_the_operator_scrapes_the_port_that_the_manifests_name() -> None:
+    (endpoint,) = only(OPERATOR, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    ports = [port["name"] for name in FILES for port in watchdog(name)["ports"]]
+    assert endpoint["port"] in ports
+    assert endpoint["honorLabels"] is False
 
 
 @EACH

@@ -176,6 +176,13 @@ async def test_a_baseline_is_accepted_by_somebody_for_a_reason() -> None:
     assert daemon.asked == [("accept", "ada", "new weights")]
 
 
+async def test_the_status_tells_since_when_and_how_surely_a_target_is_out() -> None:
+    told = (await call("/api/v1/status", method="GET", whole=board(isolated("node-b", measured("node-b"))))).json()
+    (target,) = told["targets"]
+    assert (target["verified"], target["hold_until"]) == (True, "2026-01-02T03:04:05+00:00")
+    assert target["task_sets"][0]["since"] == "2026-01-02T03:04:05+00:00"
+
+
 async def test_a_target_is_released_by_somebody_for_a_reason() -> None:
     daemon = Daemon()
     body = {"target": "node-b", "author": "ada", "reason": "gone for good"}

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quantwatch.expose import metrics
 from quantwatch.expose.exposition import exposition
-from quantwatch.expose.meters import SKIPS, Meters
+from quantwatch.expose.meters import LEVELS, SKIPS, Meters
 from quantwatch.expose.metrics import PREFIX, Series
 from quantwatch.flow.board import BaselineBoard, Board
 from quantwatch.flow.decision import Action, Brake, PoolMode, Result, Ruling
@@ -198,6 +198,50 @@ def test_the_numbers_of_a_run_are_shown_each_in_its_own_family() -> None:
     assert value(found, "outside_topk_mass_ratio", role="target", **at) == 0.02
 
 
+def test_the_rest_of_a_runs_numbers_is_shown_as_well() -> None:
+    given = numbers(topk_overlap=0.8, logprob_delta=-0.02, entropy_baseline=1.5, entropy_node=1.25)
+    given |= {"kl_interval": [0.08, 0.12], "perplexity_ratio_interval": [1.05, None], "corrupted_positions": 3}
+    given |= {"probe_seconds_baseline": 0.5, "probe_seconds_node": 0.25}
+    found = samples(board(target_board("node-a", measured(numbers=given))))
+    at = {"target": "node-a", "task_set": "math"}
+    assert value(found, "topk_overlap_ratio", **at) == 0.8
+    assert value(found, "mean_log_likelihood_delta_nats", **at) == -0.02
+    assert value(found, "entropy_nats", role="baseline", **at) == 1.5
+    assert value(found, "entropy_nats", role="target", **at) == 1.25
+    assert value(found, "kl_divergence_mean_low_nats", **at) == 0.08
+    assert value(found, "kl_divergence_mean_high_nats", **at) == 0.12
+    assert value(found, "perplexity_low_ratio", **at) == 1.05
+    assert value(found, "perplexity_high_ratio", **at) is None
+    assert value(found, "corrupted_positions", **at) == 3
+    assert value(found, "probe_mean_duration_seconds", role="baseline", **at) == 0.5
+    assert value(found, "probe_mean_duration_seconds", role="target", **at) == 0.25
+
+
+@pytest.mark.parametrize("odd", [None, 0.1, "text", [], [None, None]])
+def test_an_interval_that_is_none_is_left_out(odd: Any) -> None:
+    found = samples(board(target_board("node-a", measured(numbers=numbers(kl_interval=odd)))))
+    assert names(found) & {"kl_divergence_mean_low_nats", "kl_divergence_mean_high_nats"} == set()
+
+
+def test_an_isolation_shows_whether_it_was_seen_and_until_when_it_holds() -> None:
+    found = samples(board(isolated("node-b", verified=False), target_board("node-a")))
+    assert value(found, "isolation_verified", target="node-b") == 0
+    assert value(found, "hold_until_timestamp_seconds", target="node-b") == AT.timestamp()
+    assert names(found, target="node-a") & {"isolation_verified", "hold_until_timestamp_seconds"} == set()
+
+
+def test_a_verdict_tells_since_when_it_stands() -> None:
+    found = samples(board(target_board("node-a", measured(), measured(task_set="code", since=None))))
+    since = "verdict_since_timestamp_seconds"
+    assert value(found, since, target="node-a", task_set="math") == AT.timestamp()
+    assert value(found, since, target="node-a", task_set="code") is None
+
+
+def test_a_task_set_tells_how_it_is_asked() -> None:
+    told = {"task_set": "math", "digest": "f" * 12, "prompts": "200", "draw": "24", "top_k": "20"}
+    assert value(samples(board()), "task_set_info", mode="prompt_scoring", **told) == 1
+
+
 def test_limits_are_shown_by_level_and_a_level_that_is_off_is_absent() -> None:
     limits = {Metric.KL_MEAN: Limit(0.01, 0.05), Metric.PERPLEXITY_RATIO: Limit(None, 1.02)}
     found = samples(board(target_board("node-a", measured(limits=limits))))
@@ -308,7 +352,7 @@ def test_a_pool_and_a_task_set_that_left_vanish() -> None:
     meters.forget_set("math")
     counted = names(samples(replace(board(), pools=(), targets=()), meters), pool="chat")
     assert counted == set()
-    left = samples(replace(board(), pools=(), targets=()), meters)
+    left = samples(replace(board(), pools=(), targets=(), task_sets=()), meters)
     assert names(left, task_set="math") == set()
     assert "runs_total" in names(left, task_set="code")
 
@@ -319,7 +363,10 @@ def test_series_of_what_is_configured_start_at_zero() -> None:
     meters.expect_pool("chat")
     found = samples(board(), meters)
     at = {"target": "node-a", "task_set": "math"}
-    assert value(found, "runs_total", **at) == value(found, "threshold_breaches_total", **at) == 0
+    for name in ("runs_total", "positions_compared_total", "prompts_drawn_total", "prompts_missing_total"):
+        assert value(found, name, **at) == 0
+    assert all(value(found, "threshold_breaches_total", level=level, **at) == 0 for level in LEVELS)
+    assert value(found, "token_kl_divergence_nats_count", **at) == 0
     assert all(value(found, "runs_skipped_total", reason=reason, **at) == 0 for reason in SKIPS)
     assert all(value(found, "actions_suppressed_total", pool="chat", reason=brake) == 0 for brake in Brake)
     assert value(found, "state_transitions_total", target="node-a", axis="quality", to="corrupted") == 0
@@ -332,7 +379,8 @@ def test_runs_are_counted_by_what_they_found() -> None:
     found = samples(board(), used_meters())
     at = {"target": "node-a", "task_set": "math"}
     assert value(found, "runs_total", **at) == len(Quality)
-    assert value(found, "threshold_breaches_total", **at) == 2
+    assert value(found, "threshold_breaches_total", level="critical", **at) == 2
+    assert value(found, "threshold_breaches_total", level="warn", **at) == 1
     assert value(found, "run_failures_total", reason="invalid", **at) == 1
     assert value(found, "run_failures_total", reason="degraded", **at) is None
     assert value(found, "run_duration_seconds_count", task_set="math") == len(Quality)
@@ -399,9 +447,9 @@ def fleet(targets: int, sets: int) -> tuple[Board, Meters]:
 def test_the_number_of_series_grows_with_targets_times_task_sets_only() -> None:
     small, wider, longer, both = (len(samples(*fleet(*size))) for size in [(1, 1), (2, 1), (1, 2), (10, 8)])
     a_target, a_set = wider - small, longer - small
-    assert a_set < 60
+    assert a_set < 90
     assert a_target - a_set < 60
-    assert both < small + 80 * 60 + 10 * 60
+    assert both < small + 80 * 90 + 10 * 60
 
 
 HOSTILE = [
@@ -440,7 +488,9 @@ def test_a_hostile_name_gives_a_valid_page(name: str, accept: str) -> None:
 
 
 def test_the_boards_of_these_tests_fill_every_field() -> None:
-    assert {one.name for one in fields(Board)} == {"own", "baseline", "targets", "pools", "pauses", "proposals"}
+    assert {one.name for one in fields(Board)} == {
+        *("own", "baseline", "targets", "pools", "pauses", "proposals", "task_sets")
+    }
 
 
 def test_a_reference_shows_its_state_its_age_and_what_its_self_check_found() -> None:

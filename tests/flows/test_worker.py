@@ -38,7 +38,7 @@ class Job:
 
 @contextlib.asynccontextmanager
 async def working(job: Job) -> AsyncIterator[Worker]:
-    worker = Worker("a", job.turn, skipped=job.skip)
+    worker = Worker("a", job.turn, FakeClock(), skipped=job.skip)
     task = asyncio.create_task(worker.work())
     try:
         yield worker
@@ -129,7 +129,7 @@ async def test_a_worker_that_is_closed_takes_nothing_and_forgets_what_waits() ->
 
 async def test_a_worker_that_is_closed_with_nothing_to_do_is_idle_at_once() -> None:
     job = Job()
-    worker = Worker("a", job.turn, skipped=job.skip)  # and never began to work
+    worker = Worker("a", job.turn, FakeClock(), skipped=job.skip)  # and never began to work
     worker.due("one")
     worker.close()
     await worker.idle()
@@ -144,6 +144,23 @@ async def test_a_worker_waits_for_more_when_everything_is_done() -> None:
             await worker.idle()
 
         assert len(job.log) == 3
+
+
+async def test_how_long_a_run_waited_for_its_start_is_told() -> None:
+    job, clock, waits = Job(), FakeClock(), list[float]()
+    worker = Worker("a", job.turn, clock, skipped=job.skip, waited=waits.append)
+    worker.due("one")
+    clock.time = 2.0
+    worker.due("two")
+    clock.time = 5.0
+    task = asyncio.create_task(worker.work())
+    await some_steps()
+    clock.time = 9.0
+    job.may_end.set()
+    await worker.idle()
+    task.cancel()
+
+    assert waits == [5.0, 7.0]
 
 
 async def test_a_worker_that_is_cut_off_runs_nothing_any_more() -> None:

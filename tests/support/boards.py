@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from quantwatch.flow.as_json import NUMBERS
-from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
+from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard, TaskSetBoard
 from quantwatch.flow.decision import Action, PoolMode
 from quantwatch.flow.handshake import Handshake, Point, Seen
 from quantwatch.flow.identity import Identity
+from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, ReferenceState
 from quantwatch.flow.run import RunRecord, Trigger
@@ -27,6 +28,8 @@ LIMITS = {
 def numbers(**given: Any) -> dict[str, Any]:
     """The numbers of a run in the form of set_json, each a different one."""
     values: dict[str, Any] = {name: (i + 1) / 100 for i, name in enumerate(NUMBERS)}
+    values |= {name: [values[name], values[name] + 0.005] for name in NUMBERS if name.endswith("interval")}
+    values |= {"corrupted_positions": 0, "probe_seconds_baseline": 0.5, "probe_seconds_node": 0.25}
     return {**values, "positions": 960, "distinct_prompts": 20, "estimator": "sharp", "evidence": "draw", **given}
 
 
@@ -43,7 +46,7 @@ def set_board(target: str = "node-a", task_set: str = "math", **given: Any) -> S
 
 def measured(target: str = "node-a", task_set: str = "math", **given: Any) -> SetBoard:
     """One target on one task set with its numbers."""
-    return set_board(target, task_set, **{"numbers": numbers(), "success": AT, **given})
+    return set_board(target, task_set, **{"numbers": numbers(), "success": AT, "since": AT, **given})
 
 
 def target_board(name: str = "node-a", *sets: SetBoard, pool: str = "chat", **given: Any) -> TargetBoard:
@@ -68,6 +71,7 @@ def target_board(name: str = "node-a", *sets: SetBoard, pool: str = "chat", **gi
 def isolated(name: str = "node-b", *sets: SetBoard, **given: Any) -> TargetBoard:
     """A target that we took out of traffic."""
     state = {"routing": Routing.OUT, "owner": "d-1", "since": AT, "ejections": 1, "lane": "limits"}
+    state |= {"verified": True, "hold_until": AT}
     return target_board(
         name, *sets, **{**state, "quality": Quality.DEGRADED, "reason": "mean KL 0.2 is over 0.05", **given}
     )
@@ -89,7 +93,9 @@ def board(
     )
     chosen = targets or (target_board(),)
     away = sum(one.state.routing is Routing.OUT for one in chosen)
-    return Board(own(**given), baseline, chosen, (PoolBoard("chat", mode, len(chosen), away, 1),), pauses)
+    pools = (PoolBoard("chat", mode, len(chosen), away, 1),)
+    math = TaskSetBoard("math", "f" * 64, prompts=200, draw=24, k=20, mode=ProbeMode.PROMPT_SCORING)
+    return Board(own(**given), baseline, chosen, pools, pauses, task_sets=(math,))
 
 
 def rich_board() -> Board:

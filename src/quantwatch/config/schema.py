@@ -217,6 +217,12 @@ class ListenSettings(Strict):
         return self
 
 
+class ExposeSettings(Strict):
+    """How much quantwatch shows."""
+
+    token_histogram: bool = Field(default=True, description="The KL of single positions as a histogram; many series")
+
+
 class LogSettings(Strict):
     """How quantwatch speaks."""
 
@@ -255,6 +261,7 @@ class Settings(Strict):
     )
     store: StoreSettings = Field(default_factory=StoreSettings, description="Where runs and decisions are kept")
     server: ListenSettings = Field(default_factory=ListenSettings, description="Where quantwatch itself listens")
+    expose: ExposeSettings = Field(default_factory=ExposeSettings, description="How much quantwatch shows")
     logging: LogSettings = Field(default_factory=LogSettings, description="How quantwatch speaks")
 
 

@@ -69,6 +69,7 @@ class Daemon:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.meters = Meters()
+        self.meters.token_kl.shown = settings.expose.token_histogram
         self.memory = Memory()
         self.ready = asyncio.Event()
         self.listeners: dict[str, Listener] = {}
@@ -144,6 +145,7 @@ class Daemon:
         told = changes(self.settings, settings)
         known = {(name, one) for name, target in watch.watchlist.targets.items() for one in target.sets}
         self.settings = settings
+        self.meters.token_kl.shown = settings.expose.token_histogram
         await watch.succeed(generation)
         self._timetable.set(self._entries(but=known), check_seconds=self.settings.references.self_check)
         self._standing.reloaded = self.clock.now()

@@ -143,6 +143,7 @@ def _target(target: TargetBoard) -> dict[str, Any]:
         "vouched": time_json(state.vouched),
         "decision": state.owner,
         "since": time_json(state.since),
+        "verified": target.verified,
         "ejections": state.ejections,
         "hold_until": time_json(target.hold_until),
         "probation_until": time_json(target.probation_until),
@@ -165,6 +166,7 @@ def _set(one: SetBoard) -> dict[str, Any]:
     return {
         "task_set": state.task_set,
         "quality": state.quality.value,
+        "since": time_json(one.since),
         "last": state.last.value,
         "reason": state.reason,
         "fresh": one.fresh,

@@ -23,6 +23,9 @@ NUMBERS = {
     m.KL_MAX: "kl_max",
     m.PERPLEXITY_RATIO: "perplexity_ratio",
     m.TOP1: "top1_agreement",
+    m.TOPK_OVERLAP: "topk_overlap",
+    m.LOGPROB_DELTA: "logprob_delta",
+    m.CORRUPTED: "corrupted_positions",
     m.COVERAGE: "coverage",
     m.TOKENS: "positions",
     m.PROMPTS: "distinct_prompts",
@@ -30,8 +33,14 @@ NUMBERS = {
 BY_ROLE = {
     m.PERPLEXITY: {"baseline": "perplexity_baseline", "target": "perplexity_node"},
     m.OUTSIDE: {"baseline": "tail_mass", "target": "tail_mass_node"},
+    m.ENTROPY: {"baseline": "entropy_baseline", "target": "entropy_node"},
+    m.PROBE_SECONDS: {"baseline": "probe_seconds_baseline", "target": "probe_seconds_node"},
 }
-"""Which number of a run a family shows; the keys are those of flow/as_json.NUMBERS."""
+INTERVALS = {
+    "kl_interval": (m.KL_LOW, m.KL_HIGH),
+    "perplexity_ratio_interval": (m.RATIO_LOW, m.RATIO_HIGH),
+}
+"""Which number of a run a family shows; the keys are those of flow/as_json.set_json."""
 
 LIMITS = {
     Metric.KL_MEAN: m.KL_MEAN_LIMIT,
@@ -93,6 +102,9 @@ def families(board: Board) -> Iterable[Family]:
     for pool in board.pools:
         _pool(page, pool)
         page.put(m.APPROVALS, sum(one.pool == pool.name for one in board.proposals), pool.name)
+    for one in board.task_sets:
+        asked = (str(one.prompts), str(one.draw), str(one.k), one.mode.value)
+        page.tell(m.TASK_SET_INFO, one.name, one.digest[:12], *asked)
     for target in board.targets:
         _target(page, target)
     _pauses(page, board)
@@ -166,6 +178,7 @@ def _target(page: _Page, target: TargetBoard) -> None:
     _handshake(page, name, target.handshake)
     page.put(m.LEFT, target.left, name)
     page.put(m.ISOLATED_SINCE, state.since if state.routing is Routing.OUT else None, name)
+    page.put(m.ISOLATION_VERIFIED, target.verified, name)
     page.put(m.EJECTIONS, state.ejections, name)
     page.put(m.HOLD_UNTIL, target.hold_until, name)
     page.put(m.PROBATION, target.probation_until is not None, name)
@@ -189,6 +202,7 @@ def _state(page: _Page, one: SetBoard) -> None:
     state = one.state
     at = (state.target, state.task_set)
     page.choose(m.VERDICT, state.quality, *at)
+    page.put(m.VERDICT_SINCE, one.since, *at)
     page.put(m.SUCCESS, None if state.run is None else state.last not in CANNOT_TELL, *at)
     page.put(m.LAST_RUN, state.at, *at)
     page.put(m.LAST_SUCCESS, one.success, *at)
@@ -206,6 +220,10 @@ def _numbers(page: _Page, one: SetBoard) -> None:
     for series, roles in BY_ROLE.items():
         for role, key in roles.items():
             page.put(series, one.numbers.get(key), *at, role)
+    for key, ends in INTERVALS.items():
+        found = one.numbers.get(key)
+        for series, value in zip(ends, found if isinstance(found, list) else (), strict=False):
+            page.put(series, value, *at)
 
 
 def _limits(page: _Page, one: SetBoard) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, PlatformCollector, ProcessCollector
 
 from quantwatch.expose import metrics as m
+from quantwatch.expose.token_kl import TokenKl, run_label
 from quantwatch.flow.decision import Action, Brake, Result, Ruling
 from quantwatch.flow.pool import PoolState, whole
 from quantwatch.flow.proposal import Fate
+from quantwatch.flow.report import SetReport
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Axis, Human, Routing, Transition
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
@@ -21,6 +23,9 @@ CALL_FAILURES = ("unavailable", "refused")
 
 FATES = tuple(one for one in Fate if one is not Fate.OPEN)
 """How a proposal can end."""
+
+LEVELS = ("warn", "critical")
+"""Which limit a run was over."""
 
 OWN_PAUSES = ("approvals", "gateway", "store", "store_lost")
 """What leads to a pause of our own."""
@@ -38,6 +43,9 @@ COUNTERS = (
     m.RUN_FAILURES,
     m.RUNS_SKIPPED,
     m.LIMIT_BREACHES,
+    m.POSITIONS,
+    m.PROMPTS_DRAWN,
+    m.PROMPTS_MISSING,
     m.SUPPRESSED,
     m.DECISIONS,
     m.PROPOSALS,
@@ -60,6 +68,7 @@ COUNTERS = (
     m.VERDICTS_UNKNOWN,
 )
 BUCKETS = {
+    m.RUN_DELAY: (0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000),
     m.RUN_SECONDS: (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
     m.GATEWAY_SECONDS: (0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30),
     m.UPSTREAM_SECONDS: (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100),
@@ -67,7 +76,6 @@ BUCKETS = {
 }
 """Upper bounds in seconds, each a like factor over the one before."""
 
-_ODD = re.compile(r"[^A-Za-z0-9._-]")
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
@@ -78,6 +86,8 @@ class Meters:
         self.registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
+        self.token_kl = TokenKl()
+        self.registry.register(self.token_kl)
         self._counters = {one: _counter(one, self.registry) for one in COUNTERS}
         self._histograms = {one: _histogram(one, self.registry) for one in BUCKETS}
         for reason in OWN_PAUSES:
@@ -93,8 +103,11 @@ class Meters:
             for state in states:
                 self._count(m.TRANSITIONS, target, axis.value, state.value, by=0)
         for name in task_sets:
-            self._count(m.RUNS, target, name, by=0)
-            self._count(m.LIMIT_BREACHES, target, name, by=0)
+            for series in (m.RUNS, m.POSITIONS, m.PROMPTS_DRAWN, m.PROMPTS_MISSING):
+                self._count(series, target, name, by=0)
+            for level in LEVELS:
+                self._count(m.LIMIT_BREACHES, target, name, level, by=0)
+            self.token_kl.expect(target, name)
             for quality in sorted(CANNOT_TELL):
                 self._count(m.RUN_FAILURES, target, name, quality.value, by=0)
             for reason in SKIPS:
@@ -148,10 +161,24 @@ class Meters:
         self._count(m.RUNS, *at)
         if record.quality in CANNOT_TELL:
             self._count(m.RUN_FAILURES, *at, record.quality.value)
-        if record.quality in BREACHES:
-            self._count(m.LIMIT_BREACHES, *at)
-        exemplar = {"run_id": _ODD.sub("_", record.id)[:100]}  # OpenMetrics allows 128 characters
-        self._observe(m.RUN_SECONDS, record.seconds, record.task_set, exemplar=exemplar)
+        if record.quality is Quality.WARN or record.quality in BREACHES:
+            self._count(m.LIMIT_BREACHES, *at, "warn" if record.quality is Quality.WARN else "critical")
+        self._observe(m.RUN_SECONDS, record.seconds, record.task_set, exemplar=run_label(record))
+        if record.report is not None:
+            self._measured(record, record.report)
+
+    def _measured(self, record: RunRecord, report: SetReport) -> None:
+        at, seen, found = (record.target, record.task_set), report.observation, report.divergence
+        self._count(m.PROMPTS_DRAWN, *at, by=seen.drawn)
+        self._count(m.PROMPTS_MISSING, *at, by=max(seen.drawn - seen.measured, 0))
+        if found is not None:
+            self._count(m.POSITIONS, *at, by=found.positions)
+            if found.spread is not None:
+                self.token_kl.add(record, found.spread)
+
+    def run_waited(self, seconds: float) -> None:
+        """Note how long a run that starts has waited since it was due."""
+        self._observe(m.RUN_DELAY, seconds)
 
     def run_skipped(self, target: str, task_set: str, reason: str) -> None:
         """Count a run that was due and not made; reason: one of SKIPS."""
@@ -250,6 +277,7 @@ class Meters:
         (histogram.labels(*map(m.label, labels)) if labels else histogram).observe(seconds, exemplar)
 
     def _forget(self, name: str, value: str) -> None:
+        self.token_kl.forget(name, value)
         for series, meter in (*self._counters.items(), *self._histograms.items()):
             if name in series.labels:
                 samples = [sample.labels for family in meter.collect() for sample in family.samples]

@@ -51,6 +51,11 @@ TARGET_INFO = Series(
     ("target", "pool", "scheme", "model", "engine_version", "gateway_name"),
 )
 BASELINE_INFO = Series("baseline_info", "What the baseline says it is.", ("baseline", "model", "engine_version"))
+TASK_SET_INFO = Series(
+    "task_set_info",
+    "How a task set is asked: digest and number of its prompts, prompts a run draws, log-probabilities a position.",
+    ("task_set", "digest", "prompts", "draw", "top_k", "mode"),
+)
 
 # The numbers of the last run that gave any
 _LAST = " Of the last run that gave numbers."
@@ -62,6 +67,17 @@ PERPLEXITY = Series("perplexity", "Perplexity on the golden continuations." + _L
 TOP1 = Series("top1_agreement_ratio", "Share of positions with the same most probable token." + _LAST, SET)
 OUTSIDE = Series("outside_topk_mass_ratio", "Mean probability outside the listed tokens." + _LAST, (*SET, "role"))
 COVERAGE = Series("coverage_ratio", "Mean baseline probability on tokens that both sides list." + _LAST, SET)
+TOPK_OVERLAP = Series("topk_overlap_ratio", "Mean share of the top k that both sides list." + _LAST, SET)
+LOGPROB_DELTA = Series(
+    "mean_log_likelihood_delta_nats", "Mean log-probability of the golden tokens, target minus baseline." + _LAST, SET
+)
+ENTROPY = Series("entropy_nats", "Mean entropy of the listed tokens, a lower bound." + _LAST, (*SET, "role"))
+KL_LOW = Series("kl_divergence_mean_low_nats", "Lower end of the interval of the mean KL divergence." + _LAST, SET)
+KL_HIGH = Series("kl_divergence_mean_high_nats", "Upper end of the interval of the mean KL divergence." + _LAST, SET)
+RATIO_LOW = Series("perplexity_low_ratio", "Lower end of the interval of the perplexity ratio." + _LAST, SET)
+RATIO_HIGH = Series("perplexity_high_ratio", "Upper end of the interval of the perplexity ratio." + _LAST, SET)
+CORRUPTED = Series("corrupted_positions", "Positions with broken numbers." + _LAST, SET)
+PROBE_SECONDS = Series("probe_mean_duration_seconds", "Mean time of one probe." + _LAST, (*SET, "role"))
 TOKENS = Series("tokens_compared", "Positions compared." + _LAST, SET)
 PROMPTS = Series("prompts_compared", "Different prompts compared." + _LAST, SET)
 
@@ -91,6 +107,9 @@ HANDSHAKE_CHECK_OK = Series(
 
 # Decisions, as they stand
 VERDICT = Series("verdict", "1 for the verdict that counts, after confirmation; 0 for the others.", (*SET, "verdict"))
+VERDICT_SINCE = Series(
+    "verdict_since_timestamp_seconds", "When the verdict became what it is; absent where it never changed.", SET
+)
 QUALITY = Series(
     "target_quality", "1 for the worst fresh verdict of a target; 0 for the others.", ("target", "quality")
 )
@@ -102,6 +121,9 @@ BREACHES = Series("consecutive_breaches", "Runs in a row that breached a limit."
 CLEAN = Series("consecutive_clean", "Runs in a row that were clean.", SET)
 UNDECIDED = Series("consecutive_undecided", "Runs in a row that could not tell.", SET)
 ISOLATED_SINCE = Series("isolated_since_timestamp_seconds", "When a target that is out of traffic left it.", TARGET)
+ISOLATION_VERIFIED = Series(
+    "isolation_verified", "Whether the gateway showed that our isolation of a target took effect.", TARGET
+)
 EJECTIONS = Series("ejections", "Isolations of a target that count for its hold and are not forgiven.", TARGET)
 HOLD_UNTIL = Series("hold_until_timestamp_seconds", "Before when an isolated target does not come back.", TARGET)
 PROBATION = Series("target_probation", "Whether a target has come back lately and is on probation.", TARGET)
@@ -168,7 +190,14 @@ BUSY = Series("worker_busy", "Whether a run of a target is under way.", TARGET)
 RUNS = Series("runs_total", "Runs that ended, with any result.", SET)
 RUN_FAILURES = Series("run_failures_total", "Runs that ended without a usable verdict.", (*SET, "reason"))
 RUNS_SKIPPED = Series("runs_skipped_total", "Runs that were due and not made.", (*SET, "reason"))
-LIMIT_BREACHES = Series("threshold_breaches_total", "Runs over a critical limit, confirmed or not.", SET)
+LIMIT_BREACHES = Series(
+    "threshold_breaches_total",
+    "Runs whose own verdict was warn (level warn), or degraded or corrupted (critical), confirmed or not.",
+    (*SET, "level"),
+)
+POSITIONS = Series("positions_compared_total", "Positions compared, over all runs.", SET)
+PROMPTS_DRAWN = Series("prompts_drawn_total", "Prompts drawn, over all runs; one drawn twice counts twice.", SET)
+PROMPTS_MISSING = Series("prompts_missing_total", "Drawn prompts that could not be compared.", SET)
 SUPPRESSED = Series("actions_suppressed_total", "Wishes to act that something objected to.", ("pool", "reason"))
 DECISIONS = Series("decisions_total", "Decisions about targets.", ("pool", "action", "ruling"))
 PROPOSALS = Series("proposals_closed_total", "Proposals that no longer wait for a person.", ("pool", "action", "fate"))
@@ -201,6 +230,10 @@ VERDICTS_ASKED = Series("verdict_requests_total", "Questions to /verdict about a
 VERDICTS_UNKNOWN = Series("verdict_unknown_requests_total", "Questions to /verdict about no known target.")
 
 # Histograms
+TOKEN_KL = Series(
+    "token_kl_divergence_nats", "KL(baseline || target) at single positions, a lower bound, over all runs.", SET
+)
+RUN_DELAY = Series("run_start_delay_seconds", "How long runs that were due waited for their start.")
 RUN_SECONDS = Series("run_duration_seconds", "How long runs took.", ("task_set",))
 GATEWAY_SECONDS = Series(
     "gateway_request_duration_seconds", "How long calls to the gateway took.", ("driver", "action")

@@ -10,6 +10,7 @@ from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.load import Load
 from quantwatch.flow.pool import PoolStanding
+from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding
 from quantwatch.flow.state import Pause, SetState, TargetState
@@ -22,7 +23,8 @@ class SetBoard:
 
     numbers: the last run that gave numbers, in the form of flow/as_json.set_json; empty before the first. success:
     when that run ended. period: the longest gap between two runs in seconds. fresh: whether the state still counts.
-    loads: how busy the target was before and after its latest run.
+    loads: how busy the target was before and after its latest run. since: when the verdict that counts became what it
+    is; None where it never changed.
     """
 
     state: SetState
@@ -32,12 +34,14 @@ class SetBoard:
     numbers: Mapping[str, Any] = field(default_factory=dict)
     success: datetime | None = None
     loads: tuple[Load | None, Load | None] = (None, None)
+    since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TargetBoard:
     """One target. quality: the worst fresh task set. left: no longer in the configuration, kept for its isolation.
 
+    verified: whether the gateway showed that our isolation took effect; None where it is not out by us.
     hold_until: before when it does not come back; None where it is not out by us. probation_until: None where it is
     not on probation.
     weight: percent of its own weight that it had at the gateway at the last look, None where nobody weighs.
@@ -57,10 +61,23 @@ class TargetBoard:
     hold_until: datetime | None = None
     probation_until: datetime | None = None
     weight: int | None = None
+    verified: bool | None = None
 
 
 WELL = PoolStanding("")
 """Of a pool about which nothing more is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSetBoard:
+    """One task set as it is asked. digest: of its prompts. prompts: how many there are. draw: how many a run draws."""
+
+    name: str
+    digest: str
+    prompts: int
+    draw: int
+    k: int
+    mode: ProbeMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +151,7 @@ class Board:
     pools: tuple[PoolBoard, ...] = ()
     pauses: tuple[Pause, ...] = ()
     proposals: tuple[Proposal, ...] = ()
+    task_sets: tuple[TaskSetBoard, ...] = ()
 
     @property
     def ready(self) -> bool:

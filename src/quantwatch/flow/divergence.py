@@ -49,6 +49,26 @@ NOTHING = Estimate(math.nan)
 """An estimate of no positions at all."""
 
 
+KL_BOUNDS = (
+    *(1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3),
+    *(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+)
+"""Upper bounds in nats of the cells of a Spread, three a decade."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How the KL of single positions is spread over the cells of KL_BOUNDS, and one more for all that is over them.
+
+    counts: positions in each cell, its upper bound included. largest: the largest KL in each, NaN in an empty one.
+    total: sum over all positions. All in nats.
+    """
+
+    counts: tuple[int, ...]
+    largest: tuple[float, ...]
+    total: float
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """The numbers of a part of a task set, as in Divergence.
@@ -86,7 +106,7 @@ class Divergence:
     within them. slices: the same numbers by part. top1_agreement: share of positions with the same most probable token.
     tail_mass_*: mean probability outside the listed tokens. coverage: mean baseline probability on tokens that both
     sides list.
-    uninformative_positions: coverage under the limit; their bound says little.
+    uninformative_positions: coverage under the limit; their bound says little. spread: the KL of single positions.
     """
 
     estimator: Estimator
@@ -116,3 +136,4 @@ class Divergence:
     variation_low: float = math.nan
     variation_high: float = math.nan
     slices: tuple[Slice, ...] = ()
+    spread: Spread | None = None

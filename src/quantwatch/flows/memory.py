@@ -45,6 +45,7 @@ class Memory:
     storms: where each pool stands; kept: the same as it is in the store; checked: when the yardstick was last checked
     for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
+    changed: when the quality of each pair changed last.
     """
 
     sets: dict[Pair, SetState] = field(default_factory=dict)
@@ -78,6 +79,7 @@ class Memory:
     loads: dict[Pair, tuple[Load | None, Load | None]] = field(default_factory=dict)
     weights: dict[str, int] = field(default_factory=dict)
     stepped: dict[str, datetime] = field(default_factory=dict)
+    changed: dict[Pair, datetime] = field(default_factory=dict)
 
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
@@ -90,6 +92,7 @@ class Memory:
         self.proposals = {one.target: one for one in waiting}
         self.closed = {(one.target, one.action): one for one in closed}
         self.ended = {one.order.target: one for one in store.last_intents()}
+        self.changed = store.last_changes()
         for pair, run in store.last_documents().items():
             self.numbers[pair] = run.numbers
             self.success[pair] = run.ended
@@ -137,6 +140,7 @@ class Memory:
             self.success[pair] = ended
         if old.quality is state.quality:
             return []
+        self.changed[pair] = ended
         change = (str(old.quality), str(state.quality), state.reason)
         return [Transition(ended, record.target, Axis.QUALITY, *change, task_set=record.task_set, run=record.id)]
 
@@ -168,6 +172,7 @@ class Memory:
         self.stepped = {key: at + by for key, at in self.stepped.items()}
         self.storms = {name: pool_later(one, by) for name, one in self.storms.items()}
         self.checked = {name: at + by for name, at in self.checked.items()}
+        self.changed = {key: at + by for key, at in self.changed.items()}
 
     def findings(self, target: str, task_set: str) -> tuple[Finding, ...]:
         """What the run that proved a breach found; nothing when that was in an earlier life of the daemon."""

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard
+from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, SetBoard, TargetBoard, TaskSetBoard
 from quantwatch.flow.check import Check
+from quantwatch.flow.decision import Action, Result
 from quantwatch.flow.pool import PoolStanding, PoolState
-from quantwatch.flow.state import AWAY, TargetState
+from quantwatch.flow.state import AWAY, Routing, TargetState
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.pools import BASELINE
@@ -37,6 +38,7 @@ def paint(
         pools=tuple(_pool(pool, watchlist, memory) for pool in watchlist.pools.values()),
         pauses=tuple(memory.pausing(now)),
         proposals=tuple(one for one in memory.proposals.values() if now < one.expires),
+        task_sets=_task_sets(watchlist),
     )
 
 
@@ -78,9 +80,28 @@ def _target(target: Watched, pool: WatchedPool, memory: Memory, *, worker: Worke
         handshake=memory.handshakes.get(target.name),
         running=worker.running if worker is not None else None,
         queued=worker.queued if worker is not None else 0,
+        verified=_verified(state, memory),
         hold_until=hold_ends(state, minimum=pool.minimum_hold_seconds, jitter=pool.hold_jitter),
         probation_until=probation_ends(state, now=now, seconds=pool.probation_seconds),
         weight=memory.weights.get(target.name),
+    )
+
+
+def _verified(state: TargetState, memory: Memory) -> bool | None:
+    """Whether the order that took a target out was read back; None where it is not out by a decision of ours."""
+    ended = memory.ended.get(state.target)
+    if state.routing is not Routing.OUT or state.owner is None or ended is None or ended.outcome is None:
+        return None
+    ours = ended.order.decision == state.owner and ended.order.action is Action.ISOLATE
+    return ended.outcome.result is Result.VERIFIED if ours else None
+
+
+def _task_sets(watchlist: Watchlist) -> tuple[TaskSetBoard, ...]:
+    """Each task set once; every target is asked about it in the same way."""
+    known = {name: one for target in watchlist.targets.values() for name, one in target.sets.items()}
+    return tuple(
+        TaskSetBoard(name, one.prompts.digest, len(one.prompts.prompts), one.draw, k=one.k, mode=one.mode)
+        for name, one in sorted(known.items())
     )
 
 
@@ -94,6 +115,7 @@ def _set(target: str, one: WatchedSet, memory: Memory, now: datetime) -> SetBoar
         numbers=memory.numbers.get((target, one.name), {}),
         success=memory.success.get((target, one.name)),
         loads=memory.loads.get((target, one.name), (None, None)),
+        since=memory.changed.get((target, one.name)),
     )
 
 

@@ -57,10 +57,13 @@ async def confirm_healthy(watch: Watch, word: Word) -> Heard:
         # In memory first, so that no run that ends meanwhile counts on what is over.
         _remember(watch, sets, replace(old, vouched=now))
         try:
-            return await unbroken(_vouch(watch, old, before, sets=sets, word=word, now=now))
+            heard = await unbroken(_vouch(watch, old, before, sets=sets, word=word, now=now))
         except (InputError, StoreError):
             _remember(watch, before, old)
             raise
+        others = [one for was, one in zip(before, sets, strict=True) if was.quality is not one.quality]
+        watch.memory.changed |= {(one.target, one.task_set): now for one in others}
+        return heard
 
 
 def _remember(watch: Watch, sets: Sequence[SetState], state: TargetState) -> None:

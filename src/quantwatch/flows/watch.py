@@ -1,9 +1,9 @@
 """The watch: workers of the configuration that runs now, what they share, and how one configuration follows another."""
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from quantwatch.clock import Clock
@@ -119,8 +119,9 @@ class Watch:
         for name, target in self.watchlist.targets.items():
             self.meters.expect(name, list(target.sets))
             if name not in self.workers:
-                skipped = functools.partial(self.meters.run_skipped, name)
-                self._set_to_work(Worker(name, self._turn(name), skipped=skipped))
+                skipped = partial(self.meters.run_skipped, name)
+                worker = Worker(name, self._turn(name), self.clock, skipped=skipped, waited=self.meters.run_waited)
+                self._set_to_work(worker)
 
     def revive(self) -> None:
         """Begin again with workers and orders that a fault of ours has cut off."""

@@ -3,21 +3,44 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
+from quantwatch.clock import Clock
 from quantwatch.flow.run import Trigger
 
 Turn = Callable[[str, Trigger], Awaitable[None]]
 
 
-class Worker:
-    """Makes the runs of one target. running: the task set under way. turn: makes one run and never raises."""
+class Due(NamedTuple):
+    """A run that waits. since: by the monotonic clock."""
 
-    def __init__(self, name: str, turn: Turn, *, skipped: Callable[[str, str], None]) -> None:
+    task_set: str
+    trigger: Trigger
+    since: float
+
+
+class Worker:
+    """Makes the runs of one target. running: the task set under way. turn: makes one run and never raises.
+
+    waited: hears how many seconds a run that starts has waited since it was due.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Turn,
+        clock: Clock,
+        *,
+        skipped: Callable[[str, str], None],
+        waited: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self.name = name
         self.running: str | None = None
         self._turn = turn
+        self._clock = clock
         self._skipped = skipped
-        self._due: deque[tuple[str, Trigger]] = deque()
+        self._waited = waited
+        self._due: deque[Due] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -36,16 +59,17 @@ class Worker:
         if self._closed:
             self._skipped(task_set, "draining")
             return False
-        waiting = next((one for one in self._due if one[0] == task_set), None)
-        if waiting is not None and (trigger is not Trigger.CONFIRM or waiting[1] is Trigger.CONFIRM):
+        waiting = next((one for one in self._due if one.task_set == task_set), None)
+        if waiting is not None and (trigger is not Trigger.CONFIRM or waiting.trigger is Trigger.CONFIRM):
             self._skipped(task_set, "overlap")
             return False
+        new = Due(task_set, trigger, self._clock.monotonic())
         if trigger is Trigger.CONFIRM:
             if waiting is not None:
                 self._due.remove(waiting)  # its place is taken, by a run that asks more thoroughly
-            self._due.appendleft((task_set, trigger))
+            self._due.appendleft(new)
         else:
-            self._due.append((task_set, trigger))
+            self._due.append(new)
         self._idle.clear()
         self._wake.set()
         return True
@@ -54,10 +78,11 @@ class Worker:
         """Run what is due, for as long as the worker lives."""
         while True:
             while self._due:
-                task_set, trigger = self._due.popleft()
-                self.running = task_set
+                one = self._due.popleft()
+                self.running = one.task_set
+                self._waited(self._clock.monotonic() - one.since)
                 try:
-                    await self._turn(task_set, trigger)
+                    await self._turn(one.task_set, one.trigger)
                 finally:
                     self.running = None
             self._idle.set()
@@ -67,8 +92,8 @@ class Worker:
     def close(self) -> None:
         """Take nothing more and forget what only waits."""
         self._closed = True
-        for task_set, _ in self._due:
-            self._skipped(task_set, "draining")
+        for one in self._due:
+            self._skipped(one.task_set, "draining")
         self._due.clear()
         if self.running is None:
             self._idle.set()

@@ -17,6 +17,7 @@ from quantwatch.measure.kl import Shared, align
 from quantwatch.measure.listed import Listed, listed, positions_of, tail_mass, usable
 from quantwatch.measure.perplexity import perplexity, token_logprobs
 from quantwatch.measure.slices import PROTOCOL_UNKNOWN, Rows, Traits, slices
+from quantwatch.measure.spread import spread
 from quantwatch.measure.variation import entropy, total_variation
 
 CHUNK = 2048
@@ -119,6 +120,7 @@ def measure(pairs: Sequence[Pair], *, scope: Scope, evidence: Evidence, level: f
         uninformative_positions=int((values.coverage < COVERAGE_LIMIT).sum()),
         corrupted_positions=sum(len(pair.node.marks) for pair in pairs),
         slices=slices(rows_of(pairs, values), level=level),
+        spread=spread(values.kl),
     )
 
 

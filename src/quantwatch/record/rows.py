@@ -2,12 +2,13 @@
 
 import dataclasses
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
 
 from quantwatch.flow.decision import Intent
-from quantwatch.flow.state import Transition
+from quantwatch.flow.state import Axis, Transition
 from quantwatch.record.documents import StoredRun, intent_of
 from quantwatch.record.tables import INTENTS, RUNS, TRANSITIONS
 
@@ -41,6 +42,14 @@ def newest(connection: Connection, target: str, task_set: str) -> StoredRun | No
     )
     row = connection.execute(wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(1)).mappings().first()
     return None if row is None else StoredRun(**row)
+
+
+def latest_changes(connection: Connection) -> dict[tuple[str, str], datetime]:
+    """When the quality of each target on each task set changed last."""
+    pair = (TRANSITIONS.c.target, TRANSITIONS.c.task_set)
+    known = (TRANSITIONS.c.axis == Axis.QUALITY, TRANSITIONS.c.task_set.is_not(None))
+    rows = connection.execute(select(*pair, func.max(TRANSITIONS.c.at)).where(*known).group_by(*pair))
+    return {(target, task_set): at for target, task_set, at in rows}
 
 
 def latest_ended(connection: Connection) -> list[Intent]:

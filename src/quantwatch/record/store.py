@@ -37,7 +37,7 @@ from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_net
 from quantwatch.record.pools import PoolRecords
 from quantwatch.record.prune import prune
 from quantwatch.record.references import StoredAnswer
-from quantwatch.record.rows import add_transitions, has, latest_ended, newest, put
+from quantwatch.record.rows import add_transitions, has, latest_changes, latest_ended, newest, put
 from quantwatch.record.steps import STEPS, Step, begin, migrate, version_in, version_of
 from quantwatch.record.tables import (
     DECISIONS,
@@ -151,6 +151,11 @@ class Store(PoolRecords):
             pairs = connection.execute(select(SET_STATES.c.target, SET_STATES.c.task_set)).all()
             found = (newest(connection, target, task_set) for target, task_set in pairs)
             return {(run.target, run.task_set): run for run in found if run is not None}
+
+    def last_changes(self) -> dict[tuple[str, str], datetime]:
+        """By target and task set when its quality changed last."""
+        with self._reading() as connection:
+            return latest_changes(connection)
 
     # ------------------------------------------------------------------ decisions and intents
 
