@@ -46,6 +46,7 @@ COMMANDS: list[list[str] | None] = [
     ["references", "--help"],
     ["toolkit", "--help"],
     ["toolkit", "outliers", "--help"],
+    ["toolkit", "check-checkpoint", "--help"],
 ]
 
 

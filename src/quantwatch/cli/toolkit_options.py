@@ -71,7 +71,7 @@ def bar(doing: str) -> "Iterator[Callable[[int, int], None]]":
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield lambda done, of: tell(f"{doing} {done}/{of}") if done in (1, of) or done % 10 == 0 else None
+        yield lambda done, of: tell(f"{doing} {done}/{of}") if done * 10 // of > (done - 1) * 10 // of else None
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TextColumn("left"), TimeRemainingColumn(), console=console) as shown:

@@ -103,7 +103,7 @@ def _show(found: "Sequence[Finding]", console: Terminal, *, every: bool) -> None
         console.print(_table(title, OUTLIER_HEAD, [outlier_row(out) for out in kept]))
     worst = sorted(found, key=lambda one: -one.of(8, By.TENSOR).small)[:SHOWN]
     which = f"all {len(found)}" if every else f"the worst {len(worst)} of {len(found)}"
-    title = f"INT8: one step of a scale for the tensor, and % that becomes 0 or ±1 with one by ...; {which}"
+    title = f"INT8 step S, and % at 0 or ±1 by what shares a scale; {which}"
     console.print(_table(title, NARROW_HEAD, [narrow_row(one) for one in (found if every else worst)]))
     for line in sentences(found, tokens=found[0].site.statistics.tokens):
         console.print(line, markup=False, soft_wrap=True)

@@ -42,12 +42,8 @@ def _shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     made = transformers.AutoConfig.for_model(config["model_type"], **given)
     with torch.device("meta"):
         model = transformers.AutoModelForCausalLM.from_config(made)
-    tied = bool(made.tie_word_embeddings)
-    return {
-        name: tuple(value.shape)
-        for name, value in model.state_dict().items()
-        if not (tied and name == "lm_head.weight")
-    }
+    left_out = {"lm_head.weight"} if made.tie_word_embeddings else set()
+    return {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in left_out}
 
 
 def _compared(checkpoint: Checkpoint, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[Complaint]:

@@ -18,7 +18,7 @@ WIDER = {"F64", "F32", "BF16"}
 
 INTEGERS = {"I8", "U8", "I16", "I32", "I64"}
 SCALES = ("scale", "scales", "scale_inv", "global_scale")
-NEEDS = {"weight_packed": ("weight_scale",), "qweight": ("scales",)}
+NEEDS: dict[str, tuple[str, ...]] = {"weight_packed": ("weight_scale",), "qweight": ("scales",)}
 """By the last part of a tensor's name: without what beside it, it means nothing."""
 
 WORD = 32
@@ -118,9 +118,7 @@ def _about_scales(name: str, seen: Values) -> Iterator[Complaint]:
     if seen.negative:
         yield risk(name, f"{seen.negative} scales of {seen.count} are negative")
     if seen.denormal:
-        yield risk(
-            name, f"{seen.denormal} scales of {seen.count} are denormal: imprecise, and 0 where they are flushed"
-        )
+        yield risk(name, f"{seen.denormal} scales of {seen.count} are denormal: imprecise, or flushed to 0")
 
 
 def _about_codes(stored: Stored, *, bits: int | None) -> Iterator[Complaint]:

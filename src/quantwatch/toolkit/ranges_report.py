@@ -11,7 +11,7 @@ SCALES = tuple(f"{what} {by}" for by in By for what in ("S by", "0 or ±1 by"))
 HEAD = ("layer, place", "min", "max", "mean", "span", *SCALES)
 """Of the table of sites; scales and shares are those of INT8."""
 
-NARROW_HEAD = ("place", "min", "max", "mean", "span", "S", *By)
+NARROW_HEAD = ("layer, place", "min", "max", "mean", "span", "S", *By)
 """Of the same table within 80 columns."""
 
 OUTLIER_HEAD = ("layer, place", "channel", "max|x|", "x median", "kurtosis", "over the limit")
@@ -24,6 +24,11 @@ def number(value: float) -> str:
     return "endless" if math.isinf(value) else f"{value:.4g}"
 
 
+def short(value: float) -> str:
+    """Three significant digits, without an exponent where five places are enough."""
+    return f"{value:.0f}" if 1000 <= value < 99999.5 else f"{value:.3g}"
+
+
 def percent(share: float) -> str:
     """A share with one decimal."""
     return f"{100 * share:.1f} %"
@@ -33,8 +38,8 @@ def narrow_row(one: Finding) -> tuple[str, ...]:
     """A line of the table of sites that fits a terminal; shares in percent."""
     seen = one.range
     shares = [f"{100 * one.of(8, by).small:.1f}" for by in By]
-    wide = (f"{seen.least:.3g}", f"{seen.most:.3g}", f"{seen.mean:.1g}", f"{seen.span:.3g}")
-    return (one.site.name.replace("_proj", ""), *wide, f"{one.of(8, By.TENSOR).scale:.3g}", *shares)
+    wide = (f"{seen.least:.3g}", f"{seen.most:.3g}", f"{seen.mean:.1g}", short(seen.span))
+    return (one.site.short, *wide, f"{one.of(8, By.TENSOR).scale:.3g}", *shares)
 
 
 def row(one: Finding) -> tuple[str, ...]:
@@ -50,7 +55,7 @@ def row(one: Finding) -> tuple[str, ...]:
 def outlier_row(one: Outlier) -> tuple[str, ...]:
     """A line of the table of outlier channels."""
     values = (number(value) for value in (one.absmax, one.ratio, one.kurtosis))
-    return (one.site.name.replace("_proj", ""), str(one.channel), *values, ", ".join(one.reasons))
+    return (one.site.short, str(one.channel), *values, ", ".join(one.reasons))
 
 
 def sentences(found: Sequence[Finding], *, tokens: int) -> Iterator[str]:

@@ -46,6 +46,11 @@ class Site:
         """How messages call it."""
         return f"layer {self.layer}, {self.place}"
 
+    @property
+    def short(self) -> str:
+        """Its name within the columns of a table: `28 q k v`."""
+        return f"{self.layer} {self.place.replace('_proj', '')}"
+
 
 Heard = Callable[[int, int], None]
 """Hears how many prompts of how many were read."""
