@@ -102,9 +102,7 @@ class LogitGuard(nn.Module):
         if self.masks:
             broken |= ~finite.any(1)  # nothing is left to draw from
         held = rows[finite].double()
-        least, most, mean = (
-            (float(held.min()), float(held.max()), float(held.mean())) if len(held) else (torch.nan,) * 3
-        )
+        least, most, mean = (float(of(held)) if len(held) else torch.nan for of in (torch.min, torch.max, torch.mean))
         away = len(held) > 0 and max(abs(least), abs(most)) >= self._limit()
         return Step(self.calls, len(rows), int(broken.sum()), least, most, mean, away)
 
