@@ -47,6 +47,8 @@ COMMANDS: list[list[str] | None] = [
     ["toolkit", "--help"],
     ["toolkit", "outliers", "--help"],
     ["toolkit", "check-checkpoint", "--help"],
+    ["toolkit", "smooth", "--help"],
+    ["toolkit", "quantize", "--help"],
 ]
 
 

@@ -11,25 +11,14 @@ from quantwatch.errors import InputError
 from quantwatch.toolkit.extra import require_toolkit
 from quantwatch.toolkit.model import Loaded
 from quantwatch.toolkit.subject import available_memory, float32_weights, subject, texts
-from support.tiny_llama import tiny_llama, tiny_tokenizer
+from support.tiny_folder import tiny_folder
+from support.tiny_llama import tiny_tokenizer
 from support.toolkit import a_model, a_prompt
-
-PROMPTS = """\
-schema: 1
-name: few
-description: Two prompts.
-license: Apache-2.0
-prompts:
-  - {id: one, language: en, length: short, tags: [t], prompt: The quick brown fox jumps over the lazy dog}
-  - {id: two, language: en, length: short, tags: [t], prompt: SELECT name FROM users WHERE id = 3}
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tiny_llama(tmp_path_factory.mktemp("tiny"))
-    (made / "few.yaml").write_text(PROMPTS, encoding="utf-8")
-    return made
+    return tiny_folder(tmp_path_factory.mktemp("tiny"))
 
 
 def test_outliers_are_told_written_and_drawn(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +30,7 @@ def test_outliers_are_told_written_and_drawn(folder: Path, tmp_path: Path, capsy
     shown = capsys.readouterr()
     assert "12 places seen" in shown.out
     assert "S = max|X| / 127" in shown.out
-    assert "reading prompts 2/2" in shown.err
+    assert "reading prompts 3/3" in shown.err
     assert max(len(line) for line in shown.out.splitlines() if line.lstrip().startswith("0 q k v")) <= 80
     assert "…" not in shown.out
     assert {path.name for path in out.iterdir()} == {

@@ -1,13 +1,15 @@
 """What the commands of `quantwatch toolkit` share: options, the model, prompts, progress and files."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 from quantwatch.errors import InputError
 from quantwatch.record.files import write_whole
@@ -15,6 +17,7 @@ from quantwatch.record.files import write_whole
 if TYPE_CHECKING:
     from quantwatch.flow.prompt import PromptSet
     from quantwatch.toolkit.model import Loaded
+    from quantwatch.toolkit.smooth_study import Bench
 
 Model = Annotated[
     str,
@@ -25,6 +28,12 @@ Inject = Annotated[
     typer.Option(min=1e-6, help="Inject outlier channels of this factor first; the fp32 function stays as it is"),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Draws the injected channels, and prompts where some are drawn")]
+Calibration = Annotated[
+    str | None,
+    typer.Option(help="Task set or prompts file to calibrate with; the shipped ones if left out"),
+]
+Evaluate = Annotated[str, typer.Option(help="Task set or prompts file to measure on; not what it is calibrated with")]
+Draw = Annotated[int, typer.Option(min=2, help="Prompts to draw from it, with replacement, as compare does")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the result as JSON; - for standard output")]
 Cache = Annotated[Path | None, typer.Option(help="Folder for fetched models; the user's cache if left out")]
 
@@ -34,17 +43,26 @@ def tell(what: str) -> None:
     print(what, file=sys.stderr, flush=True)  # noqa: T201, progress
 
 
-def opened(model: str, *, inject: float | None, seed: int, cache: Path | None) -> "Loaded":
-    """The model that is named. Raises InputError where it cannot be had, or the extra packages are missing."""
+def opened(model: str, *, inject: float | None, seed: int, cache: Path | None, copies: int = 1) -> "Loaded":
+    """The model that is named, where memory suffices for so many copies of it.
+
+    Raises InputError where it cannot be had, or the extra packages are missing.
+    """
     from quantwatch.toolkit.extra import require_toolkit
 
     require_toolkit()
     from quantwatch.toolkit.source import model_folder
     from quantwatch.toolkit.subject import subject
+
+    return subject(
+        model_folder(model, cache=_cache(cache), tell=tell), inject=inject, seed=seed, tell=tell, copies=copies
+    )
+
+
+def _cache(given: Path | None) -> Path:
     from quantwatch.wiring import cache_folder
 
-    kept = cache or cache_folder().parent
-    return subject(model_folder(model, cache=kept, tell=tell), inject=inject, seed=seed, tell=tell)
+    return given or cache_folder().parent
 
 
 def prompt_set(name: str | None) -> "PromptSet":
@@ -64,6 +82,45 @@ def prompt_set(name: str | None) -> "PromptSet":
     return load_set(path)
 
 
+def bench(
+    loaded: "Loaded", *, calibration: str | None, evaluate: str, draw: int, seed: int, cache: Path | None
+) -> "Bench":
+    """The model with its exam. Raises InputError for prompts that cannot be used, or are those of the calibration."""
+    from quantwatch.prompts.draw import draw as drawn
+    from quantwatch.toolkit.answers import Answers
+    from quantwatch.toolkit.score import exam
+    from quantwatch.toolkit.smooth_study import Bench
+    from quantwatch.toolkit.subject import texts
+
+    seen, pool = prompt_set(calibration), prompt_set(evaluate)
+    if seen.digest == pool.digest:
+        raise InputError(f"{evaluate}: calibrated with and measured on the same prompts, which flatters every scale")
+    kept = Answers(_cache(cache) / "answers" / f"{loaded.name}.json")
+    asked = exam(loaded, drawn(pool, size=draw, seed=seed), kept=kept, heard=hearer("full-precision answers"))
+    return Bench(loaded.model, texts(loaded, seen.prompts), asked, hearer)
+
+
+def hearer(doing: str) -> Callable[[int, int], None]:
+    """Progress of one of many steps on standard error: three lines a step."""
+
+    def heard(done: int, of: int) -> None:
+        if done in (1, (of + 1) // 2, of):
+            tell(f"{doing} {done}/{of}")
+
+    return heard
+
+
+def table(title: str, head: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
+    """A narrow table whose first column is to the left."""
+    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    made.padding = (0, 1, 0, 0)
+    for index, name in enumerate(head):
+        made.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
+    for one in rows:
+        made.add_row(*one)
+    return made
+
+
 @contextmanager
 def bar(doing: str) -> "Iterator[Callable[[int, int], None]]":
     """Progress on standard error: a bar with the time left for a person, a line now and then for a log."""
@@ -79,14 +136,14 @@ def bar(doing: str) -> "Iterator[Callable[[int, int], None]]":
         yield lambda done, of: shown.update(task, completed=done, total=of)
 
 
-def refuse_unwritable_folder(folder: Path | None) -> None:
+def refuse_unwritable_folder(folder: Path | None, *, option: str = "--out") -> None:
     """Make the folder for files, before long work. Raises InputError where it cannot be made."""
     if folder is None:
         return
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise InputError(f"--out {folder}: cannot be written: {exc.strerror}") from exc
+        raise InputError(f"{option} {folder}: cannot be written: {exc.strerror}") from exc
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
-from rich.table import Table
 
 from quantwatch.cli.output import STANDARD_OUTPUT, Terminal, refuse_unwritable, write_json
 from quantwatch.cli.toolkit_options import (
@@ -18,6 +16,7 @@ from quantwatch.cli.toolkit_options import (
     opened,
     prompt_set,
     refuse_unwritable_folder,
+    table,
     write_files,
 )
 
@@ -100,20 +99,10 @@ def _show(found: "Sequence[Finding]", console: Terminal, *, every: bool) -> None
     kept = outliers if every else outliers[:SHOWN]
     if kept:
         title = f"Outlier channels, {len(kept)} of {len(outliers)}"
-        console.print(_table(title, OUTLIER_HEAD, [outlier_row(out) for out in kept]))
+        console.print(table(title, OUTLIER_HEAD, [outlier_row(out) for out in kept]))
     worst = sorted(found, key=lambda one: -one.of(8, By.TENSOR).small)[:SHOWN]
     which = f"all {len(found)}" if every else f"the worst {len(worst)} of {len(found)}"
     title = f"INT8 step S, and % at 0 or ±1 by what shares a scale; {which}"
-    console.print(_table(title, NARROW_HEAD, [narrow_row(one) for one in (found if every else worst)]))
+    console.print(table(title, NARROW_HEAD, [narrow_row(one) for one in (found if every else worst)]))
     for line in sentences(found, tokens=found[0].site.statistics.tokens):
         console.print(line, markup=False, soft_wrap=True)
-
-
-def _table(title: str, head: "Sequence[str]", rows: "Sequence[tuple[str, ...]]") -> Table:
-    made = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    made.padding = (0, 1, 0, 0)
-    for index, name in enumerate(head):
-        made.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
-    for one in rows:
-        made.add_row(*one)
-    return made

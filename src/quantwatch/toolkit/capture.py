@@ -113,8 +113,9 @@ def capture(
 ) -> dict[str, Inputs]:
     """Let the model read texts, each (1, n) ids; returns what every linear of the decoder has read, by its name.
 
-    keep: about so many rows of each input are kept. heard: hears how many texts were read. Linears that read the same tensor share one Inputs. Raises InputError where there is no text, and where activations
-    are not finite: scales from them would mean nothing.
+    keep: about so many rows of each input are kept. heard: hears how many texts were read. Linears that read the same
+    tensor share one Inputs. Raises InputError where there is no text, and where activations are not finite: scales from
+    them would mean nothing.
     """
     if not texts:
         raise InputError("calibration needs one prompt at least")

@@ -93,10 +93,11 @@ def _channels(model: nn.Module, made: int, columns: int) -> Tensor:
     if made == columns:
         return torch.arange(columns)
     config: Any = model.config
-    heads, shared = config.num_attention_heads, config.num_key_value_heads
+    heads, shared = int(config.num_attention_heads), int(config.num_key_value_heads)
     size = columns // heads
     place = torch.arange(columns)
-    return place // size // (heads // shared) * size + place % size
+    head = place // size // (heads // shared)
+    return head * size + place % size
 
 
 def _group(model: nn.Module, names: list[str], *, norm: str | None) -> Group:

@@ -15,6 +15,7 @@ from quantwatch.flow.prompt import GoldenSequence, ProbeMode, Prompt
 from quantwatch.measure.compare import Pair, Scope, measure
 from quantwatch.measure.corruption import one_id_to_the_limit
 from quantwatch.prompts.draw import distinct
+from quantwatch.toolkit.answers import Answers
 from quantwatch.toolkit.capture import Heard
 from quantwatch.toolkit.kv_cache import new_cache
 from quantwatch.toolkit.model import Loaded, logits
@@ -44,18 +45,20 @@ def exam(
     *,
     limit: int = CONTINUATION,
     k: int = K,
+    kept: Answers | None = None,
     heard: Heard = lambda _done, _all: None,
 ) -> Exam:
     """Let the full-precision model answer each prompt greedily, at most `limit` tokens, and keep what it thinks of it.
 
-    Raises InputError for prompts that it has no answer to: nothing could be measured on them.
+    kept: its answers to earlier exams. Raises InputError for prompts that it has no answer to: nothing could be
+    measured on them.
     """
-    asked = distinct(drawn)
+    asked, known = distinct(drawn), kept or Answers(None)
     if len(asked) < 2:
         raise InputError("two different prompts at least are wanted: one leaves no interval")
     sequences = []
     for number, (prompt, ids) in enumerate(zip(asked, texts(loaded, asked), strict=True), 1):
-        given = _given(loaded, prompt, limit) or _greedy(loaded, ids, limit)
+        given = _given(loaded, prompt, limit) or _answer(loaded, ids, limit, known)
         if not given or one_id_to_the_limit(tuple(given), limit):
             raise InputError(f"prompt {prompt.id}: the full-precision model has no real answer to it")
         sequences.append(GoldenSequence(prompt.id, (*ids[0].tolist(), *given), ids.shape[1]))
@@ -68,6 +71,15 @@ def _given(loaded: Loaded, prompt: Prompt, limit: int) -> list[int]:
     if prompt.continuation is None:
         return []
     return list(loaded.tokenizer(prompt.continuation, add_special_tokens=False).input_ids)[:limit]
+
+
+def _answer(loaded: Loaded, ids: Tensor, limit: int, known: Answers) -> list[int]:
+    asked = ids[0].tolist()
+    answer = known.get(asked, limit)
+    if answer is None:
+        answer = _greedy(loaded, ids, limit)
+        known.put(asked, limit, answer)
+    return answer
 
 
 def _greedy(loaded: Loaded, ids: Tensor, limit: int) -> list[int]:

@@ -1,6 +1,7 @@
 """The model under study and the texts that it reads: loaded if memory suffices, on a GPU where there is one."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import Prompt
+from quantwatch.toolkit.answers import fingerprint
 from quantwatch.toolkit.capture import token_ids
 from quantwatch.toolkit.model import Loaded, load
 from quantwatch.toolkit.outliers import inject_outliers
@@ -56,19 +58,25 @@ def _elements(shape: Sequence[int]) -> int:
 
 
 def subject(
-    folder: Path, *, inject: float | None, seed: int, tell: Callable[[str], None], available: int | None = None
+    folder: Path,
+    *,
+    inject: float | None,
+    seed: int,
+    tell: Callable[[str], None],
+    copies: int = 1,
+    available: int | None = None,
 ) -> Loaded:
     """Load a model in float32, with outlier channels injected if so wished; on a GPU where there is one.
 
-    available: bytes of memory, None to ask the system. Raises InputError for a model that does not fit into memory, a
-    folder that holds no model, and whatever injection refuses.
+    copies: how many of it are in memory together. available: bytes of memory, None to ask the system. Raises InputError
+    for a model that does not fit into memory, a folder that holds no model, and whatever injection refuses.
     """
-    wanted = float32_weights(folder)
+    wanted = copies * float32_weights(folder)
     free = available_memory() if available is None else available
     if free is not None and wanted > free:
         raise InputError(
-            f"{folder}: {wanted / 1e9:.1f} GB of weights in float32, and {free / 1e9:.1f} GB of memory are free; "
-            "a larger machine is wanted. `quantwatch toolkit check-checkpoint` needs no more than one tensor"
+            f"{folder}: {wanted / 1e9:.1f} GB of float32 weights are needed at once, and {free / 1e9:.1f} GB of memory "
+            "are free; a larger machine is wanted. `quantwatch toolkit check-checkpoint` needs no more than one tensor"
         )
     tell(f"loading {folder}")
     loaded = load(folder)
@@ -76,7 +84,7 @@ def subject(
         inject_outliers(loaded.model, inject, seed=seed)
     if torch.cuda.is_available():
         loaded.model.to("cuda")
-    return loaded
+    return replace(loaded, name=fingerprint(folder))
 
 
 def texts(loaded: Loaded, prompts: Sequence[Prompt]) -> list[Tensor]:
