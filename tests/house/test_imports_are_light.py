@@ -49,6 +49,7 @@ COMMANDS: list[list[str] | None] = [
     ["toolkit", "check-checkpoint", "--help"],
     ["toolkit", "smooth", "--help"],
     ["toolkit", "quantize", "--help"],
+    ["toolkit", "growth", "--help"],
 ]
 
 

@@ -97,3 +97,14 @@ def test_a_model_is_not_measured_on_what_it_was_calibrated_with(
 def test_a_folder_that_holds_something_is_not_written_to(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*asked(folder, "smooth"), "--save", str(folder)]) == USAGE
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_growth_tells_every_layer(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["toolkit", "growth", "--model", str(folder), "--prompts", str(folder / "few.yaml")]
+    assert main([*command, "--out", str(tmp_path), "--json", str(tmp_path / "told.json")]) == OK
+    assert "int4 g64: the residual stream" in capsys.readouterr().out
+    layers = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["layers"]
+    assert [one["layer"] for one in layers] == [0, 1]
+    assert layers[1]["error"] > 0
+    assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
+    assert b"<svg" in (tmp_path / "growth.svg").read_bytes()

@@ -199,10 +199,11 @@ def test_report_and_pictures_hold_every_place() -> None:
     sites, seen = model_findings(model)
     hot = heat(sites)
     assert {place: tuple(one.shape) for place, one in hot.items()}["keys"] == (2, 32)
-    pictures = drawn(heat_map(hot), ("png", "svg")) | {"h": drawn(histograms(spectrum(sites)), ("png",))["png"]}
+    pictures = drawn(heat_map({"keys": hot["keys"]}), ("png", "svg"))
+    counted = drawn(histograms({"keys": spectrum(sites)["keys"]}), ("png",))["png"]
     assert pictures["png"].startswith(b"\x89PNG")
     assert b"<svg" in pictures["svg"]
-    text = html("Activations of tiny <m>", seen, tokens=40, pictures=[("heat", pictures["png"])])
+    text = html("Activations of tiny <m>", seen, tokens=40, pictures=[("heat", pictures["png"]), ("sizes", counted)])
     assert "tiny &lt;m&gt;" in text
     assert "data:image/png;base64," in text
     assert "http" not in text

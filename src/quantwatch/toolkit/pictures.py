@@ -10,6 +10,7 @@ mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "quantwatch"  # the same numbers give the same file
 from matplotlib.figure import Figure  # noqa: E402, the backend is chosen before
 
+from quantwatch.toolkit.growth import Layer  # noqa: E402
 from quantwatch.toolkit.statistics import TENSOR_BINS  # noqa: E402
 
 WIDTH = 9.0
@@ -51,6 +52,22 @@ def histograms(places: Mapping[str, Tensor], *, octaves: int = 32) -> Figure:
         axes.set_ylabel("share")
         axes.legend(fontsize="small")
     figure.axes[-1].set_xlabel("|x|, all layers; exact zeros stand at the left end")
+    return figure
+
+
+def growth_curve(name: str, layers: Sequence[Layer]) -> Figure:
+    """Error and drift behind every layer, and what each layer adds to the drift."""
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    numbers = [one.number for one in layers]
+    above, below = figure.add_subplot(2, 1, 1), figure.add_subplot(2, 1, 2)
+    above.plot(numbers, [100 * one.relative for one in layers], marker="o", markersize=3)
+    above.set_ylabel("mean |error|, % of |value|")
+    above.set_title(f"{name}: the residual stream behind each layer", fontsize="medium")
+    below.bar(numbers, [one.added for one in layers], alpha=0.6, label="added in the layer")
+    below.plot(numbers, [one.drift for one in layers], color="black", label="so far")
+    below.set_ylabel("1 - mean cosine")
+    below.set_xlabel("layer")
+    below.legend(fontsize="small")
     return figure
 
 
