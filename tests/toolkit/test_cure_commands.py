@@ -108,3 +108,23 @@ def test_growth_tells_every_layer(folder: Path, tmp_path: Path, capsys: pytest.C
     assert layers[1]["error"] > 0
     assert (tmp_path / "growth.png").read_bytes().startswith(b"\x89PNG")
     assert b"<svg" in (tmp_path / "growth.svg").read_bytes()
+
+
+def test_observers_tell_how_the_result_moves_with_the_prompts(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [*asked(folder, "observers"), "--counts", "1,3", "--inject", "100", "--out", str(tmp_path)]
+    assert main([*command, "--json", str(tmp_path / "told.json")]) == OK
+    assert "percentile" in capsys.readouterr().out
+    results = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["results"]
+    assert [(one["observer"], one["prompts_calibrated"]) for one in results] == [
+        (observer, count) for count in (1, 3) for observer in ("minmax", "histogram", "percentile")
+    ]
+    assert len({one["kl_mean"]["value"] for one in results}) > 3
+    assert (tmp_path / "observers.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("counts", ["0,3", "a", "4", ""])
+def test_counts_that_make_no_sense_are_refused(folder: Path, capsys: pytest.CaptureFixture[str], counts: str) -> None:
+    assert main([*asked(folder, "observers"), "--counts", counts]) == USAGE
+    assert "--counts" in capsys.readouterr().err

@@ -2,7 +2,14 @@
 
 import typer
 
-from quantwatch.cli import toolkit_checkpoint, toolkit_growth, toolkit_outliers, toolkit_quantize, toolkit_smooth
+from quantwatch.cli import (
+    toolkit_checkpoint,
+    toolkit_growth,
+    toolkit_observers,
+    toolkit_outliers,
+    toolkit_quantize,
+    toolkit_smooth,
+)
 
 app = typer.Typer(
     help="Explain and cure quantization damage on model files, offline. Needs: pip install 'quantwatch\\[toolkit]'",
@@ -10,6 +17,7 @@ app = typer.Typer(
 )
 app.command("outliers")(toolkit_outliers.command)
 app.command("check-checkpoint")(toolkit_checkpoint.command)
+app.command("observers")(toolkit_observers.command)
 app.command("smooth")(toolkit_smooth.command)
 app.command("quantize")(toolkit_quantize.command)
 app.command("growth")(toolkit_growth.command)

@@ -15,7 +15,7 @@ from quantwatch.errors import InputError
 from quantwatch.record.files import write_whole
 
 if TYPE_CHECKING:
-    from quantwatch.flow.prompt import PromptSet
+    from quantwatch.flow.prompt import Prompt, PromptSet
     from quantwatch.toolkit.model import Loaded
     from quantwatch.toolkit.smooth_study import Bench
 
@@ -83,21 +83,51 @@ def prompt_set(name: str | None) -> "PromptSet":
 
 
 def bench(
-    loaded: "Loaded", *, calibration: str | None, evaluate: str, draw: int, seed: int, cache: Path | None
+    loaded: "Loaded",
+    *,
+    calibration: str | None,
+    evaluate: str,
+    draw: int,
+    seed: int,
+    cache: Path | None,
+    most: int | None = None,
 ) -> "Bench":
-    """The model with its exam. Raises InputError for prompts that cannot be used, or are those of the calibration."""
+    """The model with its exam. most: so many prompts to calibrate with, None for the shipped ones.
+
+    Raises InputError for prompts that cannot be used, or are those of the calibration.
+    """
     from quantwatch.prompts.draw import draw as drawn
     from quantwatch.toolkit.answers import Answers
     from quantwatch.toolkit.score import exam
     from quantwatch.toolkit.smooth_study import Bench
     from quantwatch.toolkit.subject import texts
 
-    seen, pool = prompt_set(calibration), prompt_set(evaluate)
-    if seen.digest == pool.digest:
-        raise InputError(f"{evaluate}: calibrated with and measured on the same prompts, which flatters every scale")
+    pool = prompt_set(evaluate)
+    seen = _wide(pool, most, seed) if most is not None and calibration is None else _other(calibration, pool, evaluate)
     kept = Answers(_cache(cache) / "answers" / f"{loaded.name}.json")
     asked = exam(loaded, drawn(pool, size=draw, seed=seed), kept=kept, heard=hearer("full-precision answers"))
-    return Bench(loaded.model, texts(loaded, seen.prompts), asked, hearer)
+    return Bench(loaded.model, texts(loaded, seen), asked, hearer)
+
+
+def _other(calibration: str | None, pool: "PromptSet", evaluate: str) -> "Sequence[Prompt]":
+    """The prompts to calibrate with, which are not the measured ones. Raises InputError."""
+    seen = prompt_set(calibration)
+    if seen.digest == pool.digest:
+        raise InputError(f"{evaluate}: calibrated with and measured on the same prompts, which flatters every scale")
+    return seen.prompts
+
+
+def _wide(pool: "PromptSet", most: int, seed: int) -> "Sequence[Prompt]":
+    """So many prompts of all shipped sets but the measured one, without repetition; all where there are fewer."""
+    from random import Random
+
+    from quantwatch.prompts.load import load_set, shipped_sets
+
+    sets = [prompt_set(None), *(load_set(path) for path in shipped_sets().values())]
+    others = sorted(
+        (one for each in sets if each.digest != pool.digest for one in each.prompts), key=lambda one: one.id
+    )
+    return Random(f"{seed}:calibration").sample(others, min(most, len(others)))  # noqa: S311, sampling, not secrecy
 
 
 def hearer(doing: str) -> Callable[[int, int], None]:

@@ -1,5 +1,6 @@
 """Calibration: what the linear layers of a model get to see, watched through hooks while it reads prompts."""
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -107,7 +108,6 @@ class Inputs:
         return torch.cat(self.rows)
 
 
-@torch.no_grad()
 def capture(
     model: nn.Module, texts: Sequence[Tensor], *, keep: int = 0, heard: Heard = lambda _done, _all: None
 ) -> dict[str, Inputs]:
@@ -119,7 +119,21 @@ def capture(
     """
     if not texts:
         raise InputError("calibration needs one prompt at least")
+    return captured_at(model, texts, [len(texts)], keep=keep, heard=heard)[len(texts)]
+
+
+@torch.no_grad()
+def captured_at(
+    model: nn.Module,
+    texts: Sequence[Tensor],
+    counts: Sequence[int],
+    *,
+    keep: int = 0,
+    heard: Heard = lambda _done, _all: None,
+) -> dict[int, dict[str, Inputs]]:
+    """As capture, but what had been read after each of so many texts: one pass for all counts, each 1 to len(texts)."""
     found: dict[str, Inputs] = {}
+    held: dict[int, dict[str, Inputs]] = {}
     with ExitStack() as hooks:
         for group in groups(model):
             inputs = Inputs(torch.zeros(group.columns), keep=-(-keep // len(texts)))
@@ -128,9 +142,11 @@ def capture(
         for number, ids in enumerate(texts, 1):
             hidden_states(model, ids)
             heard(number, len(texts))
+            if number in counts:
+                held[number] = copy.deepcopy(found)  # linears of a group share theirs in the copy too
     if broken := [name for name, inputs in found.items() if not bool(inputs.absmax.isfinite().all())]:
         raise InputError(f"calibration: {broken[0]} reads numbers that are not finite; the model is broken")
-    return found
+    return held
 
 
 def token_ids(tokenizer: Any, prompt: Prompt) -> Tensor:

@@ -71,6 +71,21 @@ def growth_curve(name: str, layers: Sequence[Layer]) -> Figure:
     return figure
 
 
+def observer_curves(name: str, curves: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
+    """Mean KL over the number of calibration prompts, a line an observer; both axes are logarithmic."""
+    figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
+    axes = figure.add_subplot(1, 1, 1)
+    for observer, points in curves.items():
+        axes.plot([at for at, _ in points], [max(kl, 1e-9) for _, kl in points], marker="o", label=observer)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("calibration prompts")
+    axes.set_ylabel("mean KL in nats")
+    axes.set_title(name, fontsize="medium")
+    axes.legend(fontsize="small")
+    return figure
+
+
 def _largest(counts: Tensor) -> float:
     """Upper edge of the last bin that holds anything."""
     held = counts.nonzero()
