@@ -241,6 +241,14 @@ def test_a_tensor_that_the_index_seeks_elsewhere_is_a_fault(folder: Path) -> Non
     assert only(folder).level is Level.RISK
 
 
+def test_a_file_beside_the_index_is_one_risk(folder: Path) -> None:
+    save_file(
+        {"tok_embeddings.weight": torch.ones(2, 2), "norm.weight": torch.ones(2)}, sharded(folder) / "c.safetensors"
+    )
+    one = only(folder)
+    assert (one.level, one.place) == (Level.RISK, "c.safetensors")
+
+
 def test_a_tensor_that_stands_twice_is_a_fault(folder: Path) -> None:
     second = folder / "model-00001-of-00002.safetensors"
     save_file({UP: load_file(sharded(folder) / "model-00002-of-00002.safetensors")[UP]} | load_file(second), second)

@@ -154,8 +154,10 @@ def _index_complaints(folder: Path, files: Sequence[Path], tensors: Mapping[str,
     for name, file in sorted(listed.items()):
         if file in names and (name not in tensors or tensors[name].file.name != file):
             found.append(fault(name, f"missing; the index says that it stands in {file}"))
-    found += [risk(name, "is in no index, so loaders skip it") for name in sorted(set(tensors) - set(listed))]
-    return found
+    unnamed = names - set(listed.values())
+    found += [risk(file, "is not named by the index, so loaders skip it") for file in sorted(unnamed)]
+    lost = (name for name, one in sorted(tensors.items()) if name not in listed and one.file.name not in unnamed)
+    return found + [risk(name, "is not named by the index, so loaders skip it") for name in lost]
 
 
 def _lonely_shards(names: set[str]) -> Iterator[Complaint]:
