@@ -35,6 +35,7 @@ def test_smooth_tells_drop_and_divergence_and_saves_the_same_function(
     shown = capsys.readouterr().out
     assert "One scale for the tensor shrinks by" in shown
     assert "naive has" in shown
+    assert max(len(line) for line in shown.splitlines() if line.lstrip().startswith("w8a8")) <= 80
     result = json.loads(told.read_text(encoding="utf-8"))
     assert len(result["groups"]) == 8
     for scheme in ("w8a8", "w8a8-static"):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quantwatch.cli.tables import interval, number
+from quantwatch.cli.tables import number
 from quantwatch.flow.as_json import json_number
 from quantwatch.flow.divergence import Divergence, Estimate
 
@@ -15,7 +15,7 @@ def row(one: Divergence) -> tuple[str, ...]:
     top = one.top1_agreement.value
     return (
         number(one.kl_mean.value),
-        interval(one.kl_mean),
+        _ends(one.kl_mean),
         f"{one.perplexity_node:.2f}",
         f"{one.perplexity_ratio.value:.3f}",
         f"{top:.3f}",
@@ -47,6 +47,11 @@ def as_json(one: Divergence) -> dict[str, Any]:
         "perplexity_ratio": _estimate(one.perplexity_ratio),
         "top1_agreement": _estimate(one.top1_agreement),
     }
+
+
+def _ends(one: Estimate) -> str:
+    """Three digits an end, so that a row fits 80 columns."""
+    return "-" if one.interval is None else f"{one.interval.low:.3g} .. {one.interval.high:.3g}"
 
 
 def _estimate(one: Estimate) -> dict[str, Any]:
