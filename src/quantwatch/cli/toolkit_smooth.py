@@ -113,7 +113,7 @@ def _show(study: "SmoothStudy", console: Terminal) -> None:
     console.print(table("Against full precision", ("scheme", *HEAD), [(name, *row(one)) for name, one in found]))
     console.print(caption(found[0][1]), style="dim", soft_wrap=True)
     least = min(study.drops, key=lambda one: one.share)
-    shrinks = f"{percent(study.mean_drop)} in the mean, by {percent(least.share)} at least"
+    shrinks = f"{percent(study.mean_drop)} in the mean; least by {percent(least.share)}"
     console.print(f"One scale for the tensor shrinks by {shrinks}.", soft_wrap=True)
     for scheme, naive in study.naive.items():
         ratio = naive.kl_mean.value / max(study.cured[scheme].kl_mean.value, 1e-12)
