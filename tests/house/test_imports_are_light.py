@@ -44,6 +44,13 @@ COMMANDS: list[list[str] | None] = [
     ["store", "--help"],
     ["enroll", "--help"],
     ["references", "--help"],
+    ["toolkit", "--help"],
+    ["toolkit", "outliers", "--help"],
+    ["toolkit", "check-checkpoint", "--help"],
+    ["toolkit", "smooth", "--help"],
+    ["toolkit", "quantize", "--help"],
+    ["toolkit", "growth", "--help"],
+    ["toolkit", "observers", "--help"],
 ]
 
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import LengthBucket, Message, Prompt
-from quantwatch.toolkit.capture import BINS, MAX_TOKENS, Histogram, Inputs, capture, token_ids
-from quantwatch.toolkit.observers import clip, least_error_clip
+from quantwatch.toolkit.capture import BINS, MAX_TOKENS, Histogram, Inputs, capture, captured_at, token_ids
+from quantwatch.toolkit.observers import clip, least_error_clip, percentile_clip
 from quantwatch.toolkit.recipe import Observer
 from support.tiny_llama import tiny_tokenizer
 from support.toolkit import a_model, a_prompt, logits, some_ids
@@ -145,3 +145,30 @@ def test_a_chat_without_a_template_is_its_bare_text() -> None:
 
 def test_a_long_prompt_is_cut() -> None:
     assert token_ids(tiny_tokenizer(), a_prompt("word " * 2000)).shape == (1, MAX_TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("share", "clip_at"), [(0.5, 50.0), (0.98, 98.0), (0.99, 99.0), (0.995, 2048.0), (1.0, 2048.0)]
+)
+def test_a_percentile_leaves_out_what_is_rarer(share: float, clip_at: float) -> None:
+    """Sizes 0.5, 1.5 .. 98.5 and one of 2048: bins of width 1, so the share is a count of a hundred."""
+    made = histogram(torch.cat([torch.arange(99) + 0.5, torch.tensor([2048.0])]))
+    assert percentile_clip(made, share) == clip_at
+
+
+def test_a_percentile_of_zeros_is_zero() -> None:
+    assert percentile_clip(histogram(torch.zeros(4)), 0.999) == 0.0
+
+
+def test_one_pass_gives_what_was_seen_after_each_count() -> None:
+    model, texts = a_model(), [some_ids(9, seed=seed) for seed in range(4)]
+    held = captured_at(model, texts, [1, 3, 4])
+    assert sorted(held) == [1, 3, 4]
+    for count, found in held.items():
+        alone = capture(model, texts[:count])
+        for name, inputs in found.items():
+            assert torch.equal(inputs.absmax, alone[name].absmax)
+            assert torch.equal(inputs.histogram.counts, alone[name].histogram.counts)
+            assert inputs.tokens == 9 * count
+    names = ["model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"]
+    assert held[1][names[0]] is held[1][names[1]] is not held[4][names[0]]

@@ -27,6 +27,7 @@ from quantwatch.cli import (
     rollout,
     serve,
     store,
+    toolkit,
 )
 from quantwatch.cli.exit_codes import INTERNAL, OK, USAGE
 from quantwatch.errors import InputError, ProbeError, StoreError
@@ -72,6 +73,7 @@ app.add_typer(rollout.app, name="rollout")
 app.add_typer(notify.app, name="notify")
 app.add_typer(references.app, name="references")
 app.add_typer(store.app, name="store")
+app.add_typer(toolkit.app, name="toolkit")
 
 
 @app.command("version")

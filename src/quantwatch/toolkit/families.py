@@ -1,9 +1,10 @@
 """Which linear layers of a decoder read which norm, as data."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from quantwatch.errors import InputError
@@ -14,11 +15,14 @@ class Family:
     """How the decoder layers of one model type are wired.
 
     reads: for each norm the linears that read it, and nothing else may read it. alone: linears whose input no norm
-    makes. All are names within a decoder layer; the norms are root mean square norms whose gain multiplies last.
+    makes, each with the linear whose output channels scale it: nothing else may read those, and between the two every
+    channel is only weighted and added up over tokens, or multiplied by another tensor. Where the maker has fewer
+    channels, heads share them (grouped-query attention). All are names within a decoder layer; the norms are root mean
+    square norms whose gain multiplies last.
     """
 
     reads: Mapping[str, tuple[str, ...]]
-    alone: tuple[str, ...]
+    alone: Mapping[str, str]
 
 
 GATED = Family(
@@ -26,7 +30,7 @@ GATED = Family(
         "input_layernorm": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         "post_attention_layernorm": ("mlp.gate_proj", "mlp.up_proj"),
     },
-    alone=("self_attn.o_proj", "mlp.down_proj"),
+    alone={"self_attn.o_proj": "self_attn.v_proj", "mlp.down_proj": "mlp.up_proj"},
 )
 """Pre-norm attention and a gated MLP."""
 
@@ -38,12 +42,15 @@ FAMILIES = {"llama": GATED, "mistral": GATED, "qwen2": GATED, "qwen3": GATED}
 class Group:
     """Linear layers that read one and the same tensor.
 
-    names: of the linears, within the model. norm: what makes the tensor, None where it is not a norm.
+    names: of the linears, within the model. norm: what makes the tensor, None where it is not a norm. maker: then the
+    linear whose output channels scale it. channels: (columns,) int64, which of them scales each column.
     """
 
     names: tuple[str, ...]
     linears: tuple[nn.Linear, ...]
     norm: nn.Module | None
+    maker: nn.Linear | None = None
+    channels: Tensor | None = None
 
     @property
     def columns(self) -> int:
@@ -64,7 +71,8 @@ def groups(model: nn.Module) -> list[Group]:
     family = FAMILIES.get(config.model_type)
     if family is None:
         raise InputError(
-            f"models of type {config.model_type!r} cannot be quantized here; known types: {', '.join(FAMILIES)}"
+            f"models of type {config.model_type!r} cannot be quantized here; known types: {', '.join(FAMILIES)}. "
+            "A new one is a line of data: FAMILIES in quantwatch/toolkit/families.py, which says what reads what"
         )
     return [
         group for i in range(config.num_hidden_layers) for group in _in_layer(model, f"model.layers.{i}", family=family)
@@ -74,8 +82,22 @@ def groups(model: nn.Module) -> list[Group]:
 def _in_layer(model: nn.Module, layer: str, *, family: Family) -> Iterator[Group]:
     for norm, readers in family.reads.items():
         yield _group(model, [f"{layer}.{name}" for name in readers], norm=f"{layer}.{norm}")
-    for name in family.alone:
-        yield _group(model, [f"{layer}.{name}"], norm=None)
+    for name, maker in family.alone.items():
+        alone = _group(model, [f"{layer}.{name}"], norm=None)
+        made = _group(model, [f"{layer}.{maker}"], norm=None).linears[0]
+        yield replace(alone, maker=made, channels=_channels(model, made.out_features, alone.columns))
+
+
+def _channels(model: nn.Module, made: int, columns: int) -> Tensor:
+    """Which of the made channels each column is: its own, or that of the head which its head shares."""
+    if made == columns:
+        return torch.arange(columns)
+    config: Any = model.config
+    heads, shared = int(config.num_attention_heads), int(config.num_key_value_heads)
+    size = columns // heads
+    place = torch.arange(columns)
+    head = place // size // (heads // shared)
+    return head * size + place % size
 
 
 def _group(model: nn.Module, names: list[str], *, norm: str | None) -> Group:

@@ -15,10 +15,14 @@ from quantwatch.toolkit.library import UNREADABLE, transformers
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A causal language model of transformers in float32 and evaluation mode, without gradients; its tokenizer."""
+    """A causal language model of transformers in float32 and evaluation mode, without gradients; its tokenizer.
+
+    name: tells it from every other on this machine, empty where nobody asks.
+    """
 
     model: nn.Module
     tokenizer: Any
+    name: str = ""
 
 
 def load(folder: Path) -> Loaded:

@@ -13,11 +13,24 @@ TOP = 127
 """Largest code of a symmetric int8 number."""
 
 
+PERCENTILE = 0.9999
+"""Share of |x| that the percentile observer does not clip."""
+
+
 def clip(inputs: Inputs, observer: Observer) -> float:
-    """The size that becomes code 127: the largest seen, or the one of least mean squared error."""
+    """The size that becomes code 127: the largest seen, the one of least mean squared error, or a percentile."""
     if observer is Observer.MINMAX:
         return float(inputs.absmax.max())
+    if observer is Observer.PERCENTILE:
+        return percentile_clip(inputs.histogram, PERCENTILE)
     return least_error_clip(inputs.histogram)
+
+
+def percentile_clip(histogram: Histogram, share: float) -> float:
+    """The upper end of the bin in which so large a share of |x| is reached; 0 for a histogram of zeros."""
+    reached = histogram.counts.cumsum(0)
+    place = int((reached < share * float(reached[-1])).sum())
+    return histogram.limit * (min(place, len(reached) - 1) + 1) / len(reached)
 
 
 def least_error_clip(histogram: Histogram) -> float:

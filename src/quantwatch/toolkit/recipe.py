@@ -26,6 +26,7 @@ class Observer(StrEnum):
 
     MINMAX = "minmax"
     HISTOGRAM = "histogram"
+    PERCENTILE = "percentile"
 
 
 @dataclass(frozen=True, slots=True)

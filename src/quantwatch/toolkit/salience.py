@@ -1,0 +1,55 @@
+"""Weights rounded while the few input channels that matter most stay in high precision."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from quantwatch.toolkit.capture import Inputs
+from quantwatch.toolkit.fake_quant import absmax_codes
+from quantwatch.toolkit.formats import BITS, GROUPED, Variant, kept_columns
+
+FP8_TOP = 448.0
+"""Largest number of E4M3."""
+
+
+def salient(inputs: Inputs, keep: float) -> Tensor:
+    """The columns with the largest mean square activation: (columns,) bool, share `keep` of them, rounded up.
+
+    An error of column j reaches the output times x_j, so its expected square weighs as much as the mean of x_j^2.
+    """
+    number = kept_columns(len(inputs.mean_square), keep)
+    chosen = torch.zeros(len(inputs.mean_square), dtype=torch.bool)
+    chosen[inputs.mean_square.topk(number).indices] = True
+    return chosen
+
+
+def grouped(weight: Tensor, *, bits: int, group: int) -> Tensor:
+    """Weights rounded symmetrically in groups of columns, back in floating point: (out, in).
+
+    scale = max|w| / (2^(bits-1) - 1), codes clamped to -2^(bits-1) .. 2^(bits-1) - 1; a group of zeros stays zeros. The
+    last group may have fewer columns.
+    """
+    rows, columns = weight.shape
+    padded = functional.pad(weight, (0, -columns % group))
+    codes, scale = absmax_codes(padded.view(rows, -1, group), bits=bits)
+    top = 2 ** (bits - 1)
+    return (codes.clamp_(-top, top - 1) * scale).view(rows, -1)[:, :columns]
+
+
+def fp8(x: Tensor) -> Tensor:
+    """X as E4M3 with a scale for each row gives it back: scale = max|x| / 448, the nearest of its numbers. (..., n)."""
+    scale = x.abs().amax(-1, keepdim=True).div(FP8_TOP).clamp_(min=torch.finfo(torch.float32).tiny)
+    return (x / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale
+
+
+def stored(weight: Tensor, variant: Variant, *, kept: Tensor | None = None) -> Tensor:
+    """A weight (out, in) as the variant's format gives it back. kept: (in,) bool, columns that stay as they are.
+
+    Kept columns do not take part in the scales of the others.
+    """
+    rest = weight if kept is None else weight.masked_fill(kept.to(weight.device), 0.0)
+    if variant.format not in GROUPED:
+        made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=weight.shape[1])
+    else:
+        made = grouped(rest, bits=BITS[variant.format], group=variant.group or weight.shape[1])
+    return made if kept is None else torch.where(kept.to(weight.device), weight, made)

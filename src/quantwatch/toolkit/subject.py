@@ -1,0 +1,108 @@
+"""The model under study and the texts that it reads: loaded if memory suffices, on a GPU where there is one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from quantwatch.errors import InputError
+from quantwatch.flow.prompt import Prompt
+from quantwatch.toolkit.answers import fingerprint
+from quantwatch.toolkit.capture import token_ids
+from quantwatch.toolkit.model import Loaded, load
+from quantwatch.toolkit.outliers import inject_outliers
+
+MEMINFO = Path("/proc/meminfo")
+
+BYTES = 4
+"""Of a weight in float32, in which everything here is computed."""
+
+
+def available_memory(meminfo: Path = MEMINFO) -> int | None:
+    """Bytes that can be had without swapping, None where the system does not tell."""
+    try:
+        lines = meminfo.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    found = next((line.split()[1] for line in lines if line.startswith("MemAvailable:")), None)
+    return None if found is None else int(found) * 1024
+
+
+def float32_weights(folder: Path) -> int:
+    """Bytes of all weights of a folder in float32, read from the headers of its safetensors files.
+
+    Raises InputError for a file whose header cannot be read or does not fit its size.
+    """
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt") as tensors:
+                names = tensors.keys()
+                total += sum(BYTES * _elements(tensors.get_slice(name).get_shape()) for name in names)
+        except (SafetensorError, OSError) as exc:
+            raise InputError(
+                f"{path}: no whole safetensors file: {exc}; `quantwatch toolkit check-checkpoint` tells more"
+            ) from exc
+    return total
+
+
+def _elements(shape: Sequence[int]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def subject(
+    folder: Path,
+    *,
+    inject: float | None,
+    seed: int,
+    tell: Callable[[str], None],
+    copies: int = 1,
+    available: int | None = None,
+) -> Loaded:
+    """Load a model in float32, with outlier channels injected if so wished; on a GPU where there is one.
+
+    copies: how many of it are in memory together. available: bytes of memory, None to ask the system. Raises InputError
+    for a model that does not fit into memory, a folder that holds no model, and whatever injection refuses.
+    """
+    wanted = copies * float32_weights(folder)
+    free = available_memory() if available is None else available
+    if free is not None and wanted > free:
+        raise InputError(
+            f"{folder}: {wanted / 1e9:.1f} GB of float32 weights are needed at once, and {free / 1e9:.1f} GB of memory "
+            "are free; a larger machine is wanted. `quantwatch toolkit check-checkpoint` needs no more than one tensor"
+        )
+    tell(f"loading {folder}")
+    loaded = load(folder)
+    if inject is not None:
+        inject_outliers(loaded.model, inject, seed=seed)
+    if torch.cuda.is_available():
+        loaded.model.to("cuda")
+    return replace(loaded, name=fingerprint(folder))
+
+
+def texts(loaded: Loaded, prompts: Sequence[Prompt]) -> list[Tensor]:
+    """Prompts as the model reads them: (1, n) ids each.
+
+    Raises InputError for a tokenizer whose ids the model does not know, which is another model's.
+    """
+    return [known(loaded, prompt, token_ids(loaded.tokenizer, prompt)) for prompt in prompts]
+
+
+def known(loaded: Loaded, prompt: Prompt, ids: Tensor) -> Tensor:
+    """The ids themselves, where the model is. Raises InputError for none, and for one beyond its vocabulary."""
+    config: Any = loaded.model.config
+    if not ids.numel():
+        raise InputError(f"prompt {prompt.id}: the tokenizer makes no token of it")
+    if int(ids.max()) >= config.vocab_size:
+        raise InputError(
+            f"prompt {prompt.id}: the tokenizer gives id {int(ids.max())}, and the model knows {config.vocab_size} "
+            "ids; this is another model's tokenizer"
+        )
+    return ids.to(next(loaded.model.parameters()).device)
