@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from quantwatch.errors import InputError
 from quantwatch.flow.decision import Brake, Ruling
+from quantwatch.flow.pool import PoolState
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
@@ -251,6 +252,18 @@ async def test_members_that_are_out_already_make_no_storm(tmp_path: Path) -> Non
         assert (bench.routing("a"), bench.routing("b")) == (Routing.OUT, Routing.OUT)
 
 
+async def test_nodes_that_go_bad_together_are_a_storm_although_the_first_has_left_already(tmp_path: Path) -> None:
+    """The first is measured, confirmed and isolated before the second has its next run."""
+    whole = {"storm_share": "50%", "max_isolated": "100%", "fallback": "baseline"}
+    async with watching(tmp_path, settings("a", "b", "c", "d", pool=whole)) as bench:
+        await isolated(bench, "a")
+        restarted(bench.nodes["b"], damage=BAD)
+        await bench.rounds(1)
+        assert (bench.routing("a"), bench.routing("b")) == (Routing.OUT, Routing.IN)
+        assert brakes(bench, "b") == {Brake.STORM}
+        assert bench.memory.storms["chat"].state is not PoolState.HEALTHY
+
+
 @pytest.mark.parametrize(("skipped", "expected"), [(1, Routing.OUT), (3, Routing.IN)])
 async def test_a_peer_that_is_busy_for_a_moment_is_still_a_backend_and_one_that_stays_busy_is_none(
     tmp_path: Path, skipped: int, expected: Routing
@@ -462,4 +475,4 @@ async def test_a_baseline_accepted_before_any_run_has_met_it_bears_the_next_verd
         await bench.round("b")
         assert bench.target("b").quality is Quality.DEGRADED
         assert bench.routing("b") is Routing.IN
-        assert brakes(bench, "b") == {Brake.YARDSTICK}
+        assert brakes(bench, "b") == {Brake.YARDSTICK, Brake.STORM}  # a has only just left

@@ -255,6 +255,12 @@ def test_who_is_out_already_makes_no_storm() -> None:
     assert Brake.STORM not in brakes(fleet(4, away=2, breaching=bad))
 
 
+def test_who_left_a_moment_ago_and_breaches_on_counts_for_a_storm() -> None:
+    bad = frozenset({"node-2", "node-3"})
+    assert Brake.STORM in brakes(fleet(4, away=2, breaching=bad, lately=frozenset({"node-3"})))
+    assert Brake.STORM not in brakes(fleet(4, away=2, lately=frozenset({"node-3"})))
+
+
 def test_nothing_acts_for_a_while_after_a_storm() -> None:
     assert brakes(fleet(1, storming=True, fallback=SOUND)) == [Brake.STORM]
 

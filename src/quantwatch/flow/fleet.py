@@ -68,7 +68,8 @@ class Fleet:
 
     members: every target of the pool, also those that have left the configuration while isolated. breaching: members
     with a fresh task set that breaches, confirmed or not. sound: members with fresh results, none of them worse than a
-    warning. storming: a storm holds, its cooldown included. degraded: it rages, and is proven to be the nodes' own.
+    warning. lately: members that left so short a while ago that others may breach by the same cause, and breach on.
+    storming: a storm holds, its cooldown included. degraded: it rages, and is proven to be the nodes' own.
     fallback: None when the pool names none. fallback_for: other pools with isolated members that this target stands in
     for. recent_actions: isolations of this pool within the last hour. yardstick: why the baseline cannot be trusted,
     None when it is proven sound. store: why nothing can be written, None when it can. driver: why the gateway cannot be
@@ -82,6 +83,7 @@ class Fleet:
     now: datetime
     breaching: frozenset[str] = frozenset()
     sound: frozenset[str] = frozenset()
+    lately: frozenset[str] = frozenset()
     storming: bool = False
     degraded: bool = False
     fallback: Fallback | None = None

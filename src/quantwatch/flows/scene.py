@@ -13,7 +13,7 @@ from quantwatch.flow.verdict import GOOD, Quality
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.flows.weather import breaching, members, of_pool, storming
+from quantwatch.flows.weather import breaching, lately, members, of_pool, storming
 from quantwatch.judge.ladder import on_ladder
 from quantwatch.judge.standing import FRESH_PERIODS, target_quality
 from quantwatch.judge.yardstick import soundness, unproven
@@ -51,6 +51,7 @@ async def scene(
         now=now,
         breaching=breaching(pool.name, watchlist, memory, now),
         sound=sound(pool.name, watchlist, memory, now),
+        lately=lately(pool.name, watchlist, memory, now),
         storming=storming(pool, watchlist, memory, now),
         degraded=memory.storms[pool.name].degraded,
         fallback=fallback,

@@ -1,5 +1,6 @@
 """How a pool as a whole looks: who belongs to it, who breaches on what, and whether that is a storm."""
 
+import math
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 
@@ -46,13 +47,32 @@ def storming(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datet
 
 
 def weather(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> Weather:
-    """What the pool looks like. Who was away when the storm began has been dealt with; who leaves in it counts on."""
+    """What the pool looks like. Who had long been away when the storm began has been dealt with; the rest counts."""
     states = list(members(pool.name, watchlist, memory))
     began = memory.storms.get(pool.name, PoolStanding(pool.name)).began
     out = {one.target for one in states if one.routing in AWAY and not _left_since(one, began)}
+    out -= lately(pool.name, watchlist, memory, now)
     found = guilty(pool.name, watchlist, memory, now)
     bad = {pair: FRESH_PERIODS * period for pair, period in found.items() if pair[0] not in out}
     return Weather(len(states), bad, memory.checks, _mismatch({name for name, _ in bad}, memory))
+
+
+def lately(pool: str, watchlist: Watchlist, memory: Memory, now: datetime) -> frozenset[str]:
+    """Members that left within the time for which a result counts, and breach on.
+
+    Where nodes go bad in one moment, each is measured and confirmed in its own: the first has left before the second
+    is known to breach.
+    """
+    longest: dict[str, float] = {}
+    for (name, _), period in guilty(pool, watchlist, memory, now).items():
+        longest[name] = max(longest.get(name, 0.0), FRESH_PERIODS * period)
+    return frozenset(
+        one.target
+        for one in members(pool, watchlist, memory)
+        if one.routing in AWAY
+        and one.since is not None
+        and (now - one.since).total_seconds() <= longest.get(one.target, -math.inf)
+    )
 
 
 def confirmed(pool: WatchedPool, watchlist: Watchlist, memory: Memory, now: datetime) -> int:

@@ -132,8 +132,8 @@ def _storm(wish: Wish, fleet: Fleet) -> Objection | None:
     if fleet.degraded and fleet.rules.on_fleet_degraded is OnFleetDegraded.UP_TO_CAP:
         return None  # the nodes themselves are proven bad, and the pool's owner lets the cap decide how many go
     members = {one.target for one in fleet.members}
-    away = {one.target for one in fleet.members if _away(one)}
-    breaching = ((fleet.breaching - away) | {wish.target}) & members  # who is out already has been dealt with
+    away = {one.target for one in fleet.members if _away(one)} - fleet.lately
+    breaching = ((fleet.breaching - away) | {wish.target}) & members  # who has long been out has been dealt with
     if stormy(len(members), len(breaching), fleet.rules.storm_share):
         said = f"{len(breaching)} of {len(members)} members of {fleet.pool} breach at once"
         return Objection(Brake.STORM, f"{said}, which points to a common cause")
