@@ -315,6 +315,11 @@ def test_a_server_serves_while_it_is_up_and_nobody_has_set_anything(up: int, adm
     assert serving(f"1\n{HEAD}\n{row}\n") == ({"llm/a"} if serves else set())
 
 
+def test_a_server_without_any_weight_serves_nobody() -> None:
+    assert serving(f"1\n{HEAD}\n{ROW.replace('2 8 1 1', '2 0 0 1')}\n") == set()
+    assert serving(f"1\n{HEAD}\n{ROW.replace('2 8 1 1', '2 0 1 1')}\n") == {"llm/a"}
+
+
 @pytest.mark.parametrize("reply", [b"Permission denied\n", b"Unknown command.\n", b"2\n# be_id\n", b"\n"])
 async def test_an_answer_that_is_no_list_tells_nobody_s_presence(haproxy: RuntimeSocket, reply: bytes) -> None:
     haproxy.replies = [reply]

@@ -110,12 +110,27 @@ def test_a_fallback_of_another_pool_contradicts_a_ladder_that_ends_with_the_base
     assert (key, said.rpartition("; ")[2]) == ("pools.chat.fallback", "remove fallback")
 
 
-@pytest.mark.parametrize("driver", ["vllm_router", "sglang_router"])
-def test_a_router_that_sends_to_everybody_has_no_ladder(tmp_path: Path, driver: str) -> None:
-    gateway = {"driver": driver, "url": "http://router.test"}
+ADMIN = {"url": "http://admin.test", "api_key": "env:ADMIN_KEY"}
 
-    ((key, said),) = problems(written(tmp_path, {"variants": LADDER}, gateway=gateway))
-    load_settings(written(tmp_path, {"variants": LADDER, "mode": "observe"}, gateway=gateway), shipped=SHIPPED)
+
+@pytest.mark.parametrize(
+    "gateway",
+    [
+        {"driver": "vllm_router", "url": "http://router.test"},
+        {"driver": "sglang_router", "url": "http://router.test"},
+        {"driver": "kubernetes", "namespace": "llm", "service": "vllm"},
+        {"driver": "litellm", **ADMIN},
+        {"driver": "apisix", "upstream": "1", **ADMIN},
+        {"driver": "kong", "upstream": "llm", **ADMIN},
+    ],
+    ids=lambda one: one["driver"],
+)
+def test_a_gateway_that_sends_to_everybody_has_no_ladder(tmp_path: Path, gateway: dict[str, Any]) -> None:
+    at = [target(one, scheme) | {"gateway_name": f"{one}:80"} for one, scheme in (("a", "int4"), ("b", "int8"))]
+    given = {"gateway": gateway, "baseline": {"url": "http://fp16.test", "gateway_name": "fp16:80"}}
+
+    ((key, said),) = problems(written(tmp_path, {"variants": LADDER}, *at, **given))
+    load_settings(written(tmp_path, {"variants": LADDER, "mode": "observe"}, *at, **given), shipped=SHIPPED)
 
     assert (key, "so no rung can stand by" in said) == ("pools.chat.variants", True)
 
@@ -124,6 +139,14 @@ def test_weights_need_a_driver_that_has_them(tmp_path: Path) -> None:
     ((key, said),) = problems(written(tmp_path, {"variants": LADDER, "shift": ["10%"]}, gateway=WEBHOOK))
 
     assert (key, "haproxy can weigh" in said) == ("pools.chat.shift", True)
+
+
+def test_weights_and_an_agent_check_undo_each_other(tmp_path: Path) -> None:
+    server = {"agent_listen": "127.0.0.1:9471"}
+
+    ((key, said),) = problems(written(tmp_path, {"variants": LADDER, "shift": ["10%"]}, server=server))
+
+    assert (key, "remove one of the two" in said) == ("pools.chat.shift", True)
 
 
 def test_a_baseline_that_is_weighed_has_a_name_at_the_gateway(tmp_path: Path) -> None:

@@ -51,6 +51,29 @@ def rung(bench: Bench) -> str | None:
     return pool.rung
 
 
+async def test_a_yes_to_a_whole_pool_names_who_takes_over_from_each_rung(tmp_path: Path) -> None:
+    """a and b break on one rung, d on the next; c is sound there, so the traffic of a and b goes up to it."""
+    raw = settings("a", "b", "c", "d", task_set={"confirm_cycles": 3, "draw": 5, "draw_at_most": 10})
+    raw["pools"] = {"chat": {"mode": "enforce", "variants": LADDER}}
+    for target, scheme in zip(raw["targets"], ("int4", "int4", "int8", "int8"), strict=True):
+        target["scheme"] = scheme
+    async with watching(tmp_path, raw) as bench:
+        await bench.rounds(1)
+        for name in "abd":
+            restarted(bench.nodes[name], damage=BAD)
+        await bench.rounds(2)
+        assert bench.gateway.calls == []
+        (one,) = [each for each in bench.board().proposals if each.of_pool]
+        heard = await approve(bench.watch, one.decision, author="ada")
+        await bench.settle()
+
+        assert [bench.routing(name) for name in "abcd"] == [Routing.OUT, Routing.OUT, Routing.IN, Routing.OUT], heard
+        sent = {
+            one.body["node_endpoint"]: (one.body["fallback_target"], one.body["rung"]) for one in bench.gateway.calls
+        }
+        assert sent["http://a"] == sent["http://b"] == ("http://c", "int8")
+
+
 async def test_traffic_climbs_rung_by_rung_and_comes_down_again(tmp_path: Path) -> None:
     async with watching(tmp_path, ladder()) as bench:
         await bench.rounds(1)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quantwatch.flow.decision import Action, Brake, PoolMode, Ruling, Wish
-from quantwatch.flow.fleet import Fallback, Fleet, PoolRules, Rung
+from quantwatch.flow.fleet import Fallback, Fleet, PoolRules, Roll, Rung
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.judge.brake import objections, ruling
 from quantwatch.judge.ladder import above, aimed, in_charge, may_leave, on_ladder, routable, shares
@@ -96,6 +96,48 @@ def test_a_rung_goes_beyond_the_cap_only_when_the_next_one_is_proven_and_under_i
     assert brakes(fleet("b")) == []
     assert brakes(fleet("b", fallback=busy)) == [Brake.CAP, Brake.FALLBACK_OVERLOADED]
     assert brakes(fleet("b", fallback=unknown)) == [Brake.CAP, Brake.FALLBACK]
+
+
+@pytest.mark.parametrize("steered", [True, False])
+def test_beyond_the_cap_a_gateway_of_its_own_order_gives_up_only_the_last_of_a_rung(*, steered: bool) -> None:
+    """It uses the next rung when nobody of this one is left: until then one node would carry what ten did."""
+    ten = (Rung("int4", tuple("abcdefghij")), Rung("int8", ("x",)), LAST)
+    stands_in = replace(INT8_STANDS_IN, name="x", steered=steered)
+
+    assert brakes(fleet(*"bcdef", ladder=ten, fallback=stands_in)) == ([] if steered else [Brake.CAP])
+    assert brakes(fleet(*"bcdefghij", ladder=ten, fallback=stands_in)) == []
+
+
+def rolled(*present: str) -> dict[str, Any]:
+    return {"roll": Roll(NOW, frozenset(present))}
+
+
+def test_who_stands_in_is_on_the_gateways_own_list_where_it_has_one() -> None:
+    two = (Rung("int4", ("a",)), Rung("int8", ("c",)))
+
+    assert brakes(fleet(ladder=two, **rolled("a", "c"))) == []
+    assert brakes(fleet(ladder=two, **rolled("a"))) == [Brake.LAST_BACKEND, Brake.FALLBACK]
+    assert routable(fleet(ladder=two, **rolled("a"))) == {"a"}
+
+
+def test_a_mate_that_the_gateway_does_not_have_carries_nothing() -> None:
+    seen = on_ladder(isolate(), fleet(**rolled("a", "c", "d")))
+
+    assert seen.fallback == INT8_STANDS_IN
+    assert aimed(isolate(), seen).rung == "int8"
+
+
+def test_what_was_learned_of_the_stand_in_since_it_was_asked_counts() -> None:
+    two = (Rung("int4", ("a",)), Rung("int8", ("c",)))
+    seen = fleet(ladder=two, breaching=frozenset("c"), sound=frozenset("a"))
+    (_, said) = objections(isolate(), on_ladder(isolate(), seen))
+
+    assert brakes(seen) == [Brake.LAST_BACKEND, Brake.FALLBACK]
+    assert said.reason == "the fallback c cannot take over: it breaches itself"
+    assert brakes(fleet(ladder=two), "c") == []  # the lower rung carries on
+    alone = on_ladder(isolate("c"), fleet("a", ladder=two))
+    assert alone.fallback is not None
+    assert (alone.fallback.healthy, alone.fallback.why) == (False, "it is leaving itself")
 
 
 def test_a_whole_rung_that_breaches_at_once_is_a_storm_as_anywhere_else() -> None:

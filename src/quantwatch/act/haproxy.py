@@ -241,8 +241,12 @@ def states(reply: str) -> dict[str, Server]:
 
 
 def serving(reply: str) -> set[str]:
-    """Every `BACKEND/SERVER` that takes new requests: nothing administrative against it, and up or just starting."""
-    return {name for name, row in _rows(reply) if row["srv_admin_state"] == "0" and row.get(UP_COLUMN, "2") in UP}
+    """Every `BACKEND/SERVER` that takes new requests: no word of a person against it, some weight, up or starting."""
+    return {
+        name
+        for name, row in _rows(reply)
+        if row["srv_admin_state"] == "0" and int(row["srv_uweight"]) > 0 and row.get(UP_COLUMN, "2") in UP
+    }
 
 
 def _rows(reply: str) -> Iterator[tuple[str, dict[str, str]]]:

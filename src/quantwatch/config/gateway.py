@@ -68,7 +68,7 @@ OF_A_PACKAGE: tuple[tuple[str, ...], tuple[str, ...]] = ((), ("options",))
 BY_WEIGHT = ("haproxy",)
 """Drivers that can shift traffic by weights."""
 
-NO_STANDBY = ("vllm_router", "sglang_router", "kubernetes", "kong")
+NO_STANDBY = ("vllm_router", "sglang_router", "litellm", "kubernetes", "apisix", "kong")
 """Drivers of gateways that send to everyone who is in: no rung of a ladder could stand by there."""
 
 Command = list[str]

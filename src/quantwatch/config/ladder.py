@@ -76,6 +76,9 @@ def _shift(path: Path_, pool: PoolSettings, settings: Settings) -> Iterator[Faul
             ("baseline",),
             f"the ladder of {path[1]} shifts weights, so the baseline needs a gateway_name: its server there",
         )
+    if settings.server.agent_listen is not None:
+        said = "HAProxy would set every server that asks server.agent_listen back to its whole weight within seconds"
+        yield (*path, "shift"), f"{said}; remove one of the two"
     if pool.shift != sorted(set(pool.shift)):
         yield (*path, "shift"), "each share must be larger than the one before"
 

@@ -21,7 +21,7 @@ class Fallback:
     """Who takes a pool's traffic. healthy: None when that could not be found out. why: what speaks against it.
 
     waiting, kv_usage: its load, None when it does not tell. node, rung: on a ladder, its name at the gateway and the
-    rung that it stands on; None elsewhere.
+    rung that it stands on; None elsewhere. steered: the gateway sends it whatever a target leaves, whoever else is in.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Fallback:
     kv_usage: float | None = None
     node: str | None = None
     rung: str | None = None
+    steered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """A person answers a proposal: yes, after everything was looked at again, or no."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -10,6 +11,7 @@ from quantwatch.flow.proposal import Fate, Proposal
 from quantwatch.flow.run import fresh_id
 from quantwatch.flow.word import Heard
 from quantwatch.flows.case import Case, PoolCase, standing
+from quantwatch.flows.decide import rungs_above
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.watch import Watch
@@ -23,10 +25,13 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     that id waits, where its evidence no longer stands, and where a brake objects now; StoreError where nothing is done.
     """
     found = _standing(watch, _waiting(watch, given))
-    fallback = None
+    fallbacks: Mapping[int, Fallback | None] = {}
     if not isinstance(found, str):
-        driver = watch.generation.driver
-        fallback = await watch.turns.decider.stand_in(found)
+        decider, driver = watch.turns.decider, watch.generation.driver
+        if isinstance(found, Case):
+            fallbacks = {0: await decider.stand_in(found)}
+        else:
+            fallbacks = await decider.stand_ins(found)
         await call_roll(found.pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
     async with watch.one_at_a_time:
         proposal = _waiting(watch, given)
@@ -40,8 +45,8 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
             name = watch.generation.driver.name
             raise InputError(f"gateway.driver {name} changes nothing, so there is nothing to approve")
         if isinstance(case, PoolCase):
-            return await unbroken(_approve_pool(watch, proposal, case, fallback=fallback, author=author))
-        return await unbroken(_approve(watch, proposal, case, fallback=fallback, author=author))
+            return await unbroken(_approve_pool(watch, proposal, case, fallbacks=fallbacks, author=author))
+        return await unbroken(_approve(watch, proposal, case, fallback=fallbacks[0], author=author))
 
 
 async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard:
@@ -68,15 +73,21 @@ async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fa
 
 
 async def _approve_pool(
-    watch: Watch, proposal: Proposal, case: PoolCase, *, fallback: Fallback | None, author: str
+    watch: Watch,
+    proposal: Proposal,
+    case: PoolCase,
+    *,
+    fallbacks: Mapping[int, Fallback | None],
+    author: str,
 ) -> Heard:
     """Isolate every member with a confirmed breach: an order and a decision each, all written down at once.
 
     Cap, storm and rate are overridden, and told; who is held back by anything else stays, and that is told too.
     """
     decider, now = watch.turns.decider, watch.clock.now()
-    asked = [await decider.asked(one, fallback) for one in case.members]
-    ruled = list(zip(case.members, together(asked), strict=True))
+    asked = [await decider.asked(one, fallbacks.get(rungs_above(one))) for one in case.members]
+    wanted = [replace(one, wish=wish) for one, (wish, _) in zip(case.members, asked, strict=True)]
+    ruled = list(zip(wanted, together(asked), strict=True))
     told = tuple(f"overridden: {one.reason}" for one in said([one for _, one in ruled]) if one.brake in OVERRIDDEN)
     made = [
         (_of_member(one, proposal, found, now=now, id_=fresh_id("d", now, watch.random), author=author), one)

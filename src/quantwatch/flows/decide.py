@@ -1,7 +1,7 @@
 """From the verdicts on a target to an order, or to the reasons why not; everything is written down first."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -60,14 +60,15 @@ class Decider:
             if case is not None and case.pool == found.pool:
                 await unbroken(self._rule(case, fallback))
 
-    async def stand_in(self, case: Case | PoolCase) -> Fallback | None:
-        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait.
+    async def stand_in(self, case: Case) -> Fallback | None:
+        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait."""
+        found = StandIns(case.watchlist, self.memory, self.driver().abilities)
+        return await found.of(case.target, case.pool, self.clock.now())
 
-        For a whole pool on a ladder it is whoever stands over the highest of those that would leave.
-        """
-        one = case if isinstance(case, Case) else min(case.members, key=_rungs_above)
-        found = StandIns(one.watchlist, self.memory, self.driver().abilities)
-        return await found.of(one.target, one.pool, self.clock.now())
+    async def stand_ins(self, case: PoolCase) -> Mapping[int, Fallback | None]:
+        """The same for a whole pool: who would take over from each rung, by how many stand above it."""
+        lowest = {rungs_above(one): one for one in case.members}
+        return {above: await self.stand_in(one) for above, one in lowest.items()}
 
     async def _rule(self, case: Case, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)
@@ -180,5 +181,6 @@ class Decider:
         self.memory.told[wanted.target] = key
 
 
-def _rungs_above(case: Case) -> int:
+def rungs_above(case: Case) -> int:
+    """How many rungs stand above a target's own; 0 off a ladder."""
     return len(above(case.target.name, case.pool.ladder))

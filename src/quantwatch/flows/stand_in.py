@@ -37,7 +37,8 @@ class StandIns:
         busy: Fallback | None = None
         against: list[str] = []
         for rung, name in self._candidates(target, pool):
-            found = replace(await self._asked(name, pool, now), rung=rung, node=self._node(name, pool))
+            found = await self._asked(name, pool, now)
+            found = replace(found, rung=rung, node=self._node(name, pool), steered=self.able.steers)
             if found.healthy and not overloaded(found, pool.rules):
                 return found
             busy = busy or (found if found.healthy else None)

@@ -1,7 +1,7 @@
 """Pools as a whole: a storm is kept count of and written down, its yardstick proven at once, and people are asked."""
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -12,7 +12,7 @@ from quantwatch.flow.pool import PoolStanding, PoolState, whole
 from quantwatch.flow.run import fresh_id
 from quantwatch.flow.state import Axis, Transition
 from quantwatch.flows.case import PoolCase, pool_case
-from quantwatch.flows.decide import Decider
+from quantwatch.flows.decide import Decider, rungs_above
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import Memory, Pair
 from quantwatch.flows.roll import call_roll
@@ -108,7 +108,7 @@ class Storms:
         found = self._case(name)
         if found is None:
             return
-        fallback = await self.decider.stand_in(found)
+        fallbacks = await self.decider.stand_ins(found)
         await call_roll(
             found.pool, self.watchlist, self.memory, driver=self.decider.driver(), now=self.decider.clock.now()
         )
@@ -116,7 +116,7 @@ class Storms:
             case = self._case(name)
             if case is not None and case.pool == found.pool:
                 with contextlib.suppress(StoreError):  # the next run asks again
-                    await unbroken(self._put(case, fallback))
+                    await unbroken(self._put(case, fallbacks))
 
     def _case(self, name: str) -> PoolCase | None:
         """What there is to ask, unless it waits already."""
@@ -128,8 +128,8 @@ class Storms:
             return None
         return found
 
-    async def _put(self, case: PoolCase, fallback: Fallback | None) -> None:
-        decision = await self._decision(case, fallback)
+    async def _put(self, case: PoolCase, fallbacks: Mapping[int, Fallback | None]) -> None:
+        decision = await self._decision(case, fallbacks)
         if decision.ruling is Ruling.PROPOSED:
             await self.decider.proposals.propose(decision, case)
             return
@@ -139,10 +139,10 @@ class Storms:
             self.memory.told[case.wish.target] = key
             self.decider.meters.decided(case.pool.name, case.wish.action, decision.ruling)
 
-    async def _decision(self, case: PoolCase, fallback: Fallback | None) -> Decision:
+    async def _decision(self, case: PoolCase, fallbacks: Mapping[int, Fallback | None]) -> Decision:
         """Raises StoreError."""
         now, mode = self.decider.clock.now(), case.pool.rules.mode
-        asked = [await self.decider.asked(one, fallback) for one in case.members]
+        asked = [await self.decider.asked(one, fallbacks.get(rungs_above(one))) for one in case.members]
         ruled = together(asked)
         objections = list(said(ruled))
         id_ = fresh_id("d", now, self.decider.random)

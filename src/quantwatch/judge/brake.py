@@ -150,26 +150,26 @@ def over_cap(target: str, fleet: Fleet) -> str | None:
     """
     rung = fleet.rung_of(target)
     counted = [one for one in fleet.members if rung is None or one.target in rung.members]
-    missing = (_missing(fleet) & {one.target for one in counted}) - {target}
-    away = {one.target for one in counted if _away(one)} | {target} | missing
+    unlisted = (missing(fleet) & {one.target for one in counted}) - {target}
+    away = {one.target for one in counted if _away(one)} | {target} | unlisted
     most = allowed(len(counted), fleet.rules.max_isolated)
     if len(away) <= most:
         return None
     where = fleet.pool if rung is None else f"{fleet.pool} on rung {rung.name}"
-    unlisted = f" ({', '.join(sorted(missing))} by the gateway's own list)" if missing else ""
-    said = f"{len(away)} of {len(counted)} members of {where} would be away{unlisted}"
+    listed = f" ({', '.join(sorted(unlisted))} by the gateway's own list)" if unlisted else ""
+    said = f"{len(away)} of {len(counted)} members of {where} would be away{listed}"
     return f"{said}, and {fleet.rules.max_isolated:.4g} of them, which is {most}, may be"
 
 
 def _cap(wish: Wish, fleet: Fleet) -> Objection | None:
-    """On a ladder a rung may go beyond the cap, to the last member, once the next one is proven and under its load."""
+    """On a ladder a member may go beyond the cap where the next rung takes over what it leaves."""
     if wish.target not in {one.target for one in fleet.members}:
         return Objection(Brake.CAP, f"{wish.target} is not known as a member of {fleet.pool}")
     if fleet.roll is not None and fleet.roll.trouble is not None:
         said = f"how many members of {fleet.pool} the gateway has is not known: {fleet.roll.trouble}"
         return Objection(Brake.CAP, said)
     over = over_cap(wish.target, fleet)
-    if over is None or (fleet.ladder and verified(fleet) and _fallback_overloaded(wish, fleet) is None):
+    if over is None or takes_over(wish.target, fleet):
         return None
     return Objection(Brake.CAP, over)
 
@@ -180,7 +180,7 @@ def _last_backend(wish: Wish, fleet: Fleet) -> Objection | None:
     To take the target out and leave the traffic to a node that is bad, down or not known would cure nothing. Whoever
     else the gateway lists was never measured.
     """
-    known = ({one.target for one in fleet.members if not _away(one)} & fleet.sound) - _missing(fleet)
+    known = ({one.target for one in fleet.members if not _away(one)} & fleet.sound) - missing(fleet)
     reliable = known - fleet.breaching - {wish.target}
     if reliable or verified(fleet):
         return None
@@ -235,7 +235,19 @@ def _away(member: TargetState) -> bool:
     return member.away
 
 
-def _missing(fleet: Fleet) -> set[str]:
+def takes_over(target: str, fleet: Fleet) -> bool:
+    """Whether the stand-in of a ladder is sound, under its load limits, and would really get what the target leaves.
+
+    A gateway with an order of its own goes on to the next rung only once nobody of this one is left.
+    """
+    rung, who = fleet.rung_of(target), fleet.fallback
+    if rung is None or who is None or not verified(fleet) or overloaded(who, fleet.rules):
+        return False
+    left = {one.target for one in fleet.members if not _away(one)} & set(rung.members) - missing(fleet)
+    return who.steered or left <= {target}
+
+
+def missing(fleet: Fleet) -> set[str]:
     """Members that should be in traffic, and are not by the gateway's own list; all where that cannot be read."""
     if fleet.roll is None:
         return set()

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from quantwatch.flow.decision import Action, Wish
 from quantwatch.flow.fleet import Fallback, Fleet, Rung
-from quantwatch.judge.brake import allowed, over_cap, verified
+from quantwatch.judge.brake import allowed, missing, over_cap, takes_over
 
 WHOLE = 100
 """Percent of a node's own weight."""
@@ -27,26 +27,31 @@ def in_charge(ladder: Sequence[Rung], routable: Collection[str]) -> str | None:
 
 
 def routable(fleet: Fleet) -> frozenset[str]:
-    """Who gets traffic, or would if it came: members that are in, and whoever on the ladder is no target."""
+    """Who gets traffic, or would if it came: members that are in, and whoever on the ladder is no target.
+
+    Nobody counts whom the gateway does not have, where it tells.
+    """
     members = {one.target for one in fleet.members}
     others = {name for rung in fleet.ladder for name in rung.members} - members
-    return frozenset({one.target for one in fleet.members if not one.away} | others)
+    unlisted = missing(fleet) if fleet.roll is not None and fleet.roll.trouble is None else set()
+    return frozenset({one.target for one in fleet.members if not one.away} - unlisted | others)
 
 
 def on_ladder(wish: Wish, fleet: Fleet) -> Fleet:
     """The fleet with the fallback that this wish needs on a ladder: none where the traffic stays where it is.
 
-    It stays while a sound member is left on the target's rung or below, within the cap. Beyond the cap a verified
-    fallback lets the rung go as a whole. Where nobody is left and no rung stands above, nobody can take over.
+    It stays while a sound member is left on the target's rung or below, within the cap. Beyond the cap the rung may go
+    on where the fallback takes over. Where nobody is left and no rung stands above, nobody can. The fallback was asked
+    a moment ago, so what has been learned of it since is looked at again.
     """
     if not fleet.ladder or wish.action is not Action.ISOLATE:
         return fleet
-    if _carried(wish.target, fleet) and not (over_cap(wish.target, fleet) and verified(fleet)):
+    if fleet.fallback is not None and (why := _meanwhile(fleet.fallback.name, wish, fleet)) is not None:
+        fleet = replace(fleet, fallback=replace(fleet.fallback, healthy=False, why=why))
+    if _carried(wish.target, fleet) and not (over_cap(wish.target, fleet) and takes_over(wish.target, fleet)):
         return replace(fleet, fallback=None)
-    if fleet.fallback is not None and fleet.fallback.name in routable(fleet):
+    if fleet.fallback is not None:
         return fleet
-    if fleet.fallback is not None:  # it was asked a moment ago, and has been ordered out since
-        return replace(fleet, fallback=replace(fleet.fallback, healthy=False, why="it is leaving itself"))
     last = not above(wish.target, fleet.ladder)
     said = f"{wish.target} is on the last rung, which is never taken" if last else "nobody of the rungs above is in"
     return replace(fleet, fallback=Fallback(f"of {wish.target}", healthy=False, why=said))
@@ -112,5 +117,14 @@ def _next(share: int, steps: Sequence[int]) -> int:
 def _carried(target: str, fleet: Fleet) -> bool:
     """Whether a sound member is left on a target's rung or on a lower one."""
     higher = {name for rung in above(target, fleet.ladder) for name in rung.members}
-    left = {one.target for one in fleet.members if not one.away} & fleet.sound
+    left = ({one.target for one in fleet.members if not one.away} & fleet.sound) - missing(fleet)
     return bool(left - fleet.breaching - {target} - higher)
+
+
+def _meanwhile(name: str, wish: Wish, fleet: Fleet) -> str | None:
+    """Why who was asked to stand in cannot after all, by what is known now."""
+    if name == wish.target or name in {one.target for one in fleet.members if one.away}:
+        return "it is leaving itself"
+    if name in fleet.breaching:
+        return "it breaches itself"
+    return None if name in routable(fleet) else "it gets no traffic by the gateway's own list"
