@@ -1,5 +1,6 @@
 """A new life of the daemon: what it takes up, what it asks the gateway, and what it leaves to people."""
 
+import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
@@ -8,10 +9,12 @@ from typing import Any
 import pytest
 from starlette.responses import Response
 
+from quantwatch.act.traffic import Met
+from quantwatch.act.traffic import Word as TrafficWord
 from quantwatch.daemon.storing import opened
 from quantwatch.errors import InputError
 from quantwatch.expose.meters import Meters
-from quantwatch.flow.decision import Brake
+from quantwatch.flow.decision import Brake, Order
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
@@ -202,6 +205,44 @@ async def test_what_we_isolated_and_the_gateway_routes_is_contradicted_and_order
         await bench.rounds(1, "b", "a")
         assert bench.routing() is Routing.OUT
         assert lives.gateway.stands("http://a") is True
+
+
+class Users:
+    """Requests through the gateway. met: whom they meet; None where they are never answered."""
+
+    def __init__(self) -> None:
+        self.met: Met | None = Met.NODE
+        self.asked: list[str] = []
+
+    async def ask(self, order: Order) -> TrafficWord:
+        """What became of them."""
+        self.asked.append(order.decision)
+        if self.met is None:
+            await asyncio.Event().wait()
+        return TrafficWord(self.met or Met.UNKNOWN, "marked requests")
+
+
+async def test_what_traffic_has_contradicted_stays_so_until_traffic_meets_others(tmp_path: Path) -> None:
+    lives, users = Lives(tmp_path), Users()
+    async with lives.life() as bench:
+        bench.watch.generation.traffic = users
+        await goes_bad(bench)
+        await bench.advance(60)
+        assert bench.routing() is Routing.CONTRADICTED
+        assert lives.gateway.stands("http://a") is True, "the gateway's own state says that it is done"
+
+        for users.met in (Met.NODE, Met.UNKNOWN):
+            before = len(users.asked)
+            await look(bench.watch)
+            assert bench.routing() is Routing.CONTRADICTED
+            assert len(users.asked) == before + 1
+
+        users.met = Met.OTHERS
+        await look(bench.watch)
+        assert bench.routing() is Routing.OUT
+        before = len(users.asked)
+        await look(bench.watch)
+        assert len(users.asked) == before, "nothing is in doubt any more"
 
 
 async def test_where_record_and_gateway_agree_nothing_changes(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ import contextlib
 from dataclasses import replace
 
 from quantwatch.act.contract import Seen
-from quantwatch.flow.decision import Action, Order, PoolMode
+from quantwatch.act.traffic import Met
+from quantwatch.flow.decision import Action, Order, PoolMode, Result
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import moved
@@ -20,6 +21,9 @@ log = logger()
 
 LOOK_SECONDS = 10.0
 """How long the gateway may take to answer about all targets; what it has not told by then stays as recorded."""
+
+TRAFFIC_SECONDS = 8.0
+"""How long requests through the gateway may take meanwhile."""
 
 UNDER_WAY = (Routing.LEAVING, Routing.RETURNING)
 
@@ -87,12 +91,31 @@ async def _look(watch: Watch, target: Watched) -> None:
     if state.routing in UNDER_WAY:
         return
     seen = await driver.observe(_question(target, state, driver.name))
+    if seen is Seen.ISOLATED and await _still_met(watch, state):
+        return
     async with watch.one_at_a_time:
         if watch.memory.target_state(target.name, target.pool) != state:
             return  # an order has begun or ended meanwhile, or a person has spoken
         found = FOUND.get((state.routing, seen, state.owner is not None))
         if found is not None:
             await unbroken(_put(watch, state, *found))
+
+
+async def _still_met(watch: Watch, state: TargetState) -> bool:
+    """Whether traffic that contradicted an isolation may still do so: the gateway's own state said it was done then too.
+
+    Only requests that others answered end that; what cannot be told changes nothing.
+    """
+    ended, traffic = watch.memory.ended.get(state.target), watch.generation.traffic
+    if traffic is None or state.routing is not Routing.CONTRADICTED or ended is None or ended.outcome is None:
+        return False
+    if ended.order.decision != state.owner or ended.outcome.result is not Result.CONTRADICTED:
+        return False
+    try:
+        async with asyncio.timeout(TRAFFIC_SECONDS):
+            return (await traffic.ask(ended.order)).met is not Met.OTHERS
+    except TimeoutError:
+        return True
 
 
 def _question(target: Watched, state: TargetState, driver: str) -> Order:
