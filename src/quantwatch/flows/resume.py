@@ -102,7 +102,7 @@ async def _look(watch: Watch, target: Watched) -> None:
 
 
 async def _still_met(watch: Watch, state: TargetState) -> bool:
-    """Whether traffic that contradicted an isolation may still do so: the gateway's own state said it was done then too.
+    """Whether traffic that contradicted an isolation may still do so: the gateway said "isolated" then too.
 
     Only requests that others answered end that; what cannot be told changes nothing.
     """
