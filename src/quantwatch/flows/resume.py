@@ -64,20 +64,31 @@ async def resume(watch: Watch) -> None:
 async def look(watch: Watch) -> None:
     """Hold the record of every target against the gateway's own state, where that can be read. Raises StoreError.
 
-    Gateways forget at a reload, and people undrain by hand. What has an order under way is left alone.
+    Gateways forget at a reload, and people undrain by hand. What has an order under way is left alone. One that hangs
+    delays a start by LOOK_SECONDS in all; its lists are then on record as not read, and weights stay as they are.
     """
+    end = asyncio.get_running_loop().time() + LOOK_SECONDS
+    await asyncio.gather(_looks(watch, end), _rolls(watch))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LOOK_SECONDS):
-            await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
-    driver, now = watch.generation.driver, watch.clock.now()
-    for pool in watch.watchlist.pools.values():
-        if pool.rules.mode is not PoolMode.OBSERVE:
-            await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=now)
-    for named in watch.watchlist.pools:
-        await watch.shift.tend(named)
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(watch.shift.tend(one) for one in watch.watchlist.pools))
     for name, target in watch.watchlist.targets.items():
         if insists(watch.memory.target_state(name, target.pool)) is not None:
             await watch.turns.decider.decide(name)
+
+
+async def _looks(watch: Watch, end: float) -> None:
+    """Look at every target at once. end: by the loop's time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
+
+
+async def _rolls(watch: Watch) -> None:
+    """Ask for every pool's list at once; each has its own end, which is put on record."""
+    driver, now = watch.generation.driver, watch.clock.now()
+    pools = [one for one in watch.watchlist.pools.values() if one.rules.mode is not PoolMode.OBSERVE]
+    await asyncio.gather(*(call_roll(one, watch.watchlist, watch.memory, driver=driver, now=now) for one in pools))
 
 
 async def _look(watch: Watch, target: Watched) -> None:
