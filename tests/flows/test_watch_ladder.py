@@ -377,14 +377,14 @@ async def test_a_word_does_not_wait_for_a_gateway_that_is_slow_to_tell_its_weigh
     async with runtime_socket(tmp_path, a=0, b=0, fp16=0) as socket, watching(tmp_path, weighed(socket)) as bench:
         await bench.rounds(1)
         socket.weights["llm/b"] = 50  # by hand; the next look would set it back
-        socket.hangs, before = True, len(socket.commands)
+        socket.gate, before = asyncio.Event(), len(socket.commands)
         looking = asyncio.create_task(bench.watch.shift.tend("chat"))
         await bench.until(lambda: len(socket.commands) > before)
 
         await hold(bench.watch, Word("a", "ann", "a new build"))
         assert not looking.done()
-        socket.hangs, heard = False, list(socket.changes)
-        socket.let_go()
+        heard = list(socket.changes)
+        socket.gate.set()
         await looking
         assert socket.changes == heard, "what was read is from before the word"
         await bench.watch.shift.tend("chat")

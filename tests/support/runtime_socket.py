@@ -19,9 +19,9 @@ BITS = {"ready": 0, "maint": 1, "drain": 8}
 class RuntimeSocket:
     """Servers by `BACKEND/SERVER` with their admin state, and the commands that came.
 
-    replies: for the next commands, one each, None for a good one. hangs: takes commands and says nothing until the
-    client leaves or it is let go. weights: of servers that were given one; configured: of all of them in haproxy.cfg.
-    static: `balance` knows no shares.
+    replies: for the next commands, one each, None for a good one. hangs: takes commands and says nothing. weights: of
+    servers that were given one; configured: of all of them in haproxy.cfg. static: `balance` knows no shares.
+    gate: every answer waits for it.
     """
 
     path: Path
@@ -33,26 +33,21 @@ class RuntimeSocket:
     configured: int = 100
     backups: set[str] = field(default_factory=set)
     static: bool = False
-    _free: asyncio.Event = field(default_factory=asyncio.Event)
+    gate: asyncio.Event | None = None
 
     @property
     def changes(self) -> list[str]:
         """The commands that change something."""
         return [one for one in self.commands if one.startswith("set ")]
 
-    def let_go(self) -> None:
-        """Answer what waits."""
-        self._free.set()
-
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take one command."""
         command = (await reader.readline()).decode().rstrip("\n")
         self.commands.append(command)
         if self.hangs:
-            waits = [asyncio.ensure_future(one) for one in (reader.read(), self._free.wait())]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for one in waits:
-                one.cancel()
+            await reader.read()
+        if self.gate is not None:
+            await self.gate.wait()
         given = self.replies.pop(0) if self.replies else None
         writer.write(given if given is not None else f"{self._reply(command)}\n".encode())
         with contextlib.suppress(ConnectionError):
