@@ -1,7 +1,9 @@
 """LiteLLM, APISIX and Kong as their admin APIs answer: what they lie about, refuse and cannot do is never a success."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -603,3 +605,37 @@ async def test_kong_that_does_not_answer_for_health_is_asked_again(kong: Bench) 
         await kong.driver.call(kong.order())
     assert isinstance(caught.value, Unanswered)
     assert not caught.value.arrived
+
+
+async def together(kind: Kind, fake: Any, *orders: Order) -> list[str | BaseException]:
+    """Let orders begin together; how each has ended."""
+    fake.slow = True
+    async with fake.link() as link:
+        driver = kind.made(fake.api(link, kind.advice), MemoryNotes())
+        return await asyncio.gather(*(driver.call(one) for one in orders), return_exceptions=True)
+
+
+FULL: dict[str, Any] = {
+    "litellm": FakeLitellm(deployments=dict.fromkeys("abc", ("llama", False))),
+    "apisix": FakeApisix(nodes={f"node-{name}:8000": 2 for name in "abc"}),
+    "kong": FakeKong(weights={f"node-{name}:8000": 2 for name in "abc"}),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+async def test_orders_that_begin_together_leave_one(name: str) -> None:
+    kind, fake = KINDS[name], deepcopy(FULL[name])
+    nodes = [one if name == "litellm" else f"node-{one}:8000" for one in "abc"]
+    ends = await together(kind, fake, *(order(node=one, decision=f"d-{one}") for one in nodes))
+
+    assert sum(kind.out(fake, one) for one in nodes) == 2
+    (last,) = [one for one in ends if isinstance(one, BaseException)]
+    assert "is the last one" in str(last)
+
+
+async def test_of_two_orders_for_one_list_of_apisix_neither_undoes_the_other() -> None:
+    fake = FakeApisix(nodes=[{"host": f"node-{name}", "port": 8000, "weight": 2} for name in "abc"])
+    orders = [order(node=f"node-{name}:8000", decision=f"d-{name}") for name in "ab"]
+    await together(KINDS["apisix"], fake, *orders)
+
+    assert [one["weight"] for one in fake.nodes] == [0, 0, 2]

@@ -1,5 +1,6 @@
 """The Kubernetes driver before a stand-in API server: what it sends, and what a label alone never proves."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -149,6 +150,19 @@ async def test_the_last_ready_endpoint_stays(ready: bool, fake: FakeKubernetes, 
     with pytest.raises(GatewayRefused, match="is the last ready endpoint of service vllm"):
         await driver.call(wanted())
     assert fake.changes == []
+
+
+async def test_of_orders_that_begin_together_one_pod_stays_though_the_endpoints_lag(
+    fake: FakeKubernetes, driver: KubernetesDriver
+) -> None:
+    names = [f"vllm-{i}" for i in range(3)]
+    fake.pods = {name: pod(name) for name in names}
+    fake.lag = fake.slow = True
+    ends = await asyncio.gather(*(driver.call(wanted(node=one)) for one in names), return_exceptions=True)
+
+    assert [fake.pods[one]["metadata"]["labels"][LABEL] for one in names].count("out") == 2
+    (last,) = [one for one in ends if isinstance(one, BaseException)]
+    assert "is the last ready endpoint" in str(last)
 
 
 async def test_an_endpoint_that_does_not_say_whether_it_is_ready_counts_as_such(

@@ -1,7 +1,8 @@
 """What no real router does when asked: odd lists, silence, refusals. None of it is ever taken for success."""
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -241,3 +242,56 @@ async def test_a_list_that_cannot_be_read_tells_nobody_s_presence(
     fake.reply = lambda: httpx.Response(200, content=body)
     with pytest.raises(GatewayError):
         await driver.present([NODE])
+
+
+class SlowRouter(httpx.AsyncBaseTransport):
+    """Three workers behind a router that takes its time. queued: its list does not show a removal yet."""
+
+    def __init__(self, *, queued: bool) -> None:
+        self.workers = [entry(f"http://node-{name}:8000") for name in "abc"]
+        self.removed: list[str] = []
+        self.queued = queued
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """List after a while, and remove whoever is named."""
+        await asyncio.sleep(0.001)
+        path = request.url.path
+        if request.method == "GET":
+            listed = [one for one in self.workers if self.queued or one["url"] not in self.removed]
+            return httpx.Response(200, json={"workers": listed})
+        self.removed.append(request.url.params.get("url") or path.partition("id of ")[2])
+        return httpx.Response(202)
+
+
+class SlowNotes(MemoryNotes):
+    """Notes in a store that others write to as well."""
+
+    async def keep(self, key: str, text: str) -> None:
+        """Let the others write first."""
+        await asyncio.sleep(0.001)
+        await super().keep(key, text)
+
+
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("kind", [VllmRouter, SglangRouter])
+async def test_orders_that_begin_together_leave_one(kind: Callable[..., Router], queued: bool) -> None:
+    router = SlowRouter(queued=queued)
+    orders = [order(node=one["url"], decision=f"d-{i}") for i, one in enumerate(router.workers)]
+    async with Link(Endpoint("router", "http://router"), QUICK, transport=router) as link:
+        driver = kind(link, clock=SystemClock(), notes=SlowNotes())
+        ends = await asyncio.gather(*(driver.call(one) for one in orders), return_exceptions=True)
+
+    assert len(router.removed) == 2
+    (last,) = [one for one in ends if isinstance(one, Exception)]
+    assert "is the last healthy worker of its model" in str(last)
+
+
+async def test_who_was_not_removed_or_came_back_is_no_longer_leaving(fake: FakeRouter, driver: Router) -> None:
+    other = order(node=OTHER, target="b", decision="d-2")
+    fake.answer = lambda: httpx.Response(403, text="no")
+    with pytest.raises(GatewayRefused, match="answered 403"):
+        await driver.call(order())
+    fake.answer, fake.gateway.isolated[NODE] = None, False
+    await driver.call(order())
+    await driver.call(order(Action.RELEASE))
+    await driver.call(other)

@@ -1,5 +1,6 @@
 """A ladder in the daemon's life: traffic climbs a rung when one breaks, skips what is not sound, and comes down."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from quantwatch.flow.word import Word
 from quantwatch.flows.approve import approve
 from quantwatch.flows.matters import matters
 from quantwatch.flows.view import View
-from quantwatch.flows.words import isolate
+from quantwatch.flows.words import hold, isolate
 from support.gateway import Fault
 from support.runtime_socket import RuntimeSocket, runtime_socket
 from support.watching import EVERY, Bench, HandClock, restarted, settings, watching
@@ -309,7 +310,7 @@ async def test_no_step_while_something_objects_and_none_on_a_doubt(tmp_path: Pat
         assert weights(socket)["a"] == 10
         bench.wire.down.clear()
 
-        socket.replies = [b"", b""]  # the gateway tells nothing
+        socket.replies = [b""]  # the gateway tells nothing, and is asked no further
         await bench.round("a")
         assert weights(socket)["a"] == 10
         await bench.rounds(1, "a")
@@ -358,3 +359,56 @@ async def test_where_the_gateway_goes_by_its_own_order_an_unknown_next_rung_is_n
             await bench.rounds(1, "b", "a")
             await bench.advance(5)
             assert bench.routing("a") is Routing.OUT
+
+
+async def test_a_rung_that_is_not_known_to_be_sound_gets_no_share(tmp_path: Path) -> None:
+    async with runtime_socket(tmp_path, a=0, b=0, fp16=0) as socket, watching(tmp_path, weighed(socket)) as bench:
+        await broken(bench, "a")
+        restarted(bench.nodes["a"])
+        await bench.rounds(1)
+        await bench.advance(5)
+        assert weights(socket) == {"a": 10, "b": 90, "fp16": 1}
+
+        bench.wire.down.add("b")
+        await bench.rounds(4, "b")
+        assert bench.target("b").quality is Quality.UNKNOWN
+        await bench.round("a")
+        assert weights(socket) == {"a": 50, "b": 1, "fp16": 50}, "the baseline is proven, b is not"
+
+
+async def test_nobody_goes_on_while_it_is_not_known_who_has_the_rest(tmp_path: Path) -> None:
+    async with runtime_socket(tmp_path, a=0, b=0, fp16=0) as socket:
+        raw = weighed(socket)
+        raw["pools"]["chat"]["variants"] = ["int4", "int8"]
+        async with watching(tmp_path, raw) as bench:
+            await broken(bench, "a")
+            restarted(bench.nodes["a"])
+            await bench.rounds(1)
+            await bench.advance(5)
+            assert (weights(socket)["a"], weights(socket)["b"]) == (10, 90)
+
+            bench.wire.down.add("b")
+            await bench.rounds(4, "b")
+            await bench.round("a")
+            assert (weights(socket)["a"], weights(socket)["b"]) == (10, 90)
+            bench.wire.down.clear()
+            await bench.rounds(1, "b")
+            assert (weights(socket)["a"], weights(socket)["b"]) == (50, 50)
+
+
+async def test_a_word_does_not_wait_for_a_gateway_that_is_slow_to_tell_its_weights(tmp_path: Path) -> None:
+    async with runtime_socket(tmp_path, a=0, b=0, fp16=0) as socket, watching(tmp_path, weighed(socket)) as bench:
+        await bench.rounds(1)
+        socket.weights["llm/b"] = 50  # by hand; the next look would set it back
+        socket.gate, before = asyncio.Event(), len(socket.commands)
+        looking = asyncio.create_task(bench.watch.shift.tend("chat"))
+        await bench.until(lambda: len(socket.commands) > before)
+
+        await hold(bench.watch, Word("a", "ann", "a new build"))
+        assert not looking.done()
+        heard = list(socket.changes)
+        socket.gate.set()
+        await looking
+        assert socket.changes == heard, "what was read is from before the word"
+        await bench.watch.shift.tend("chat")
+        assert weights(socket)["b"] == 1

@@ -1,23 +1,30 @@
 """A new life of the daemon: what it takes up, what it asks the gateway, and what it leaves to people."""
 
+import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.responses import Response
 
+from quantwatch.act.contract import Abilities, Seen
+from quantwatch.act.traffic import Met
+from quantwatch.act.traffic import Word as TrafficWord
 from quantwatch.daemon.storing import opened
 from quantwatch.errors import InputError
 from quantwatch.expose.meters import Meters
-from quantwatch.flow.decision import Brake
+from quantwatch.flow.decision import Brake, Order
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.release import release
-from quantwatch.flows.resume import look
+from quantwatch.flows.resume import LOOK_SECONDS, look
+from quantwatch.flows.shift import SECONDS
 from support.gateway import Fault, Gateway
 from support.watching import Bench, HandClock, node, restarted, settings, watching
 
@@ -204,6 +211,44 @@ async def test_what_we_isolated_and_the_gateway_routes_is_contradicted_and_order
         assert lives.gateway.stands("http://a") is True
 
 
+class Users:
+    """Requests through the gateway. met: whom they meet; None where they are never answered."""
+
+    def __init__(self) -> None:
+        self.met: Met | None = Met.NODE
+        self.asked: list[str] = []
+
+    async def ask(self, order: Order) -> TrafficWord:
+        """What became of them."""
+        self.asked.append(order.decision)
+        if self.met is None:
+            await asyncio.Event().wait()
+        return TrafficWord(self.met or Met.UNKNOWN, "marked requests")
+
+
+async def test_what_traffic_has_contradicted_stays_so_until_traffic_meets_others(tmp_path: Path) -> None:
+    lives, users = Lives(tmp_path), Users()
+    async with lives.life() as bench:
+        bench.watch.generation.traffic = users
+        await goes_bad(bench)
+        await bench.advance(60)
+        assert bench.routing() is Routing.CONTRADICTED
+        assert lives.gateway.stands("http://a") is True, "the gateway's own state says that it is done"
+
+        for users.met in (Met.NODE, Met.UNKNOWN):
+            before = len(users.asked)
+            await look(bench.watch)
+            assert bench.routing() is Routing.CONTRADICTED
+            assert len(users.asked) == before + 1
+
+        users.met = Met.OTHERS
+        await look(bench.watch)
+        assert bench.routing() is Routing.OUT
+        before = len(users.asked)
+        await look(bench.watch)
+        assert len(users.asked) == before, "nothing is in doubt any more"
+
+
 async def test_where_record_and_gateway_agree_nothing_changes(tmp_path: Path) -> None:
     lives = Lives(tmp_path)
     async with lives.life() as bench:
@@ -330,3 +375,122 @@ async def test_workers_that_live_are_left_alone(tmp_path: Path) -> None:
         tasks = dict(bench.watch.tasks)
         await bench.mend()
         assert bench.watch.tasks == tasks
+
+
+# A gateway that hangs
+
+
+class Hung:
+    """A gateway that answers nothing at all."""
+
+    name = "webhook"
+    abilities = Abilities(reads_back=True, proven=True, calls=True, weighs=True)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def call(self, _: Order) -> str:
+        """Hang."""
+        return await self._for_ever("call")
+
+    async def observe(self, _: Order) -> Seen:
+        """Hang."""
+        return Seen(await self._for_ever("observe"))
+
+    async def present(self, _: Sequence[str]) -> frozenset[str]:
+        """Hang."""
+        return frozenset(await self._for_ever("present"))
+
+    async def weigh(self, _: str, __: int) -> str:
+        """Hang."""
+        return await self._for_ever("weigh")
+
+    async def weight(self, _: str) -> int | None:
+        """Hang."""
+        return int(await self._for_ever("weight"))
+
+    async def _for_ever(self, what: str) -> str:
+        self.asked.append(what)
+        await asyncio.Event().wait()
+        raise AssertionError("never reached")
+
+
+class Skipping(asyncio.SelectorEventLoop):
+    """A loop on which time can be skipped. ahead: seconds that were skipped so far."""
+
+    ahead = 0.0
+
+    def time(self) -> float:
+        """Its own time."""
+        return super().time() + self.ahead
+
+
+async def skipped(waiting: Awaitable[None]) -> float:
+    """Let time pass until something has ended; seconds that it took."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(waiting)
+    assert isinstance(loop, Skipping)
+    before = loop.ahead
+    while not task.done() and loop.ahead - before < 100 * LOOK_SECONDS:
+        loop.ahead += 0.1
+        for _ in range(20):
+            await asyncio.sleep(0)
+    await task
+    return loop.ahead - before
+
+
+def many_ladders(count: int) -> dict[str, Any]:
+    """Pools that shift, each with two targets."""
+    names = [f"{rung}{i}" for i in range(count) for rung in ("a", "b")]
+    raw = settings(*names)
+    ladder = {"mode": "enforce", "variants": ["int4", "int8"]}
+    raw["pools"] = {f"p{i}": ladder for i in range(count)}
+    for target in raw["targets"]:
+        target["pool"], target["scheme"] = f"p{target['name'][1:]}", "int4" if target["name"][0] == "a" else "int8"
+    return raw
+
+
+def test_a_hung_gateway_delays_a_start_once_and_not_for_each_pool(tmp_path: Path) -> None:
+    async def start() -> None:
+        async with watching(tmp_path, many_ladders(12)) as bench:
+            hung, generation = Hung(), bench.watch.generation
+            generation.driver = hung
+            pools = {name: replace(one, steps=(10, 50)) for name, one in generation.watchlist.pools.items()}
+            generation.watchlist = replace(generation.watchlist, pools=pools)
+            took = await skipped(look(bench.watch))
+
+            assert took == pytest.approx(LOOK_SECONDS, abs=1.0)
+            assert hung.asked.count("observe") == 24
+            assert hung.asked.count("present") == 12
+            assert {one.trouble for one in bench.memory.rolls.values()} == {"it did not tell within 10 s"}
+            assert bench.routing("a0") is Routing.IN
+
+            # Told in time who is there, it still may not tell the weights.
+            hung.asked.clear()
+            slow = [bench.watch.shift.tend(one) for one in pools]
+            assert await skipped(_all(slow)) == pytest.approx(SECONDS, abs=1.0)
+            assert hung.asked == ["weight"] * 12
+
+    with asyncio.Runner(loop_factory=Skipping) as runner:
+        runner.run(start())
+
+
+async def _all(tasks: Sequence[Awaitable[None]]) -> None:
+    await asyncio.gather(*tasks)
+
+
+def test_traffic_that_is_never_answered_changes_nothing_and_holds_up_no_other_look(tmp_path: Path) -> None:
+    async def hangs() -> None:
+        lives, users = Lives(tmp_path), Users()
+        async with lives.life() as bench:
+            bench.watch.generation.traffic = users
+            await goes_bad(bench)
+            await bench.advance(60)
+            assert bench.routing() is Routing.CONTRADICTED
+            users.met = None
+            lives.gateway.isolated["http://b"] = True
+
+            assert await skipped(look(bench.watch)) <= LOOK_SECONDS + 1.0
+            assert (bench.routing("a"), bench.routing("b")) == (Routing.CONTRADICTED, Routing.CONTRADICTED)
+
+    with asyncio.Runner(loop_factory=Skipping) as runner:
+        runner.run(hangs())

@@ -1,5 +1,6 @@
 """Stand-ins for gateways with an admin API, without a socket: they answer as documented, and lie when told to."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +21,8 @@ class AdminFake:
     """What all of them have. changes: requests that change something, as method, path and body; looks: the others.
 
     reply: answers every GET in its place. answer: answers every change in its place, and nothing is done then. deaf: a
-    change is answered with a yes and not done. key: the header and value that every request must carry.
+    change is answered with a yes and not done. key: the header and value that every request must carry. slow: others
+    may be asking before a request is seen to.
     """
 
     changes: list[tuple[str, str, Any]] = field(default_factory=list)
@@ -31,10 +33,11 @@ class AdminFake:
     deaf: bool = False
     down: bool = False
     key: tuple[str, str] | None = None
+    slow: bool = False
 
     def transport(self) -> httpx.MockTransport:
         """The gateway without a socket."""
-        return httpx.MockTransport(self._handle)
+        return httpx.MockTransport(self._in_time)
 
     def link(self) -> Link:
         """A connection to it."""
@@ -43,6 +46,11 @@ class AdminFake:
     def api(self, link: Link, advice: dict[int, str], **headers: str) -> AdminApi:
         """Its admin API over a connection."""
         return AdminApi(link, SystemClock(), advice, lambda: headers)
+
+    async def _in_time(self, request: httpx.Request) -> httpx.Response:
+        if self.slow:
+            await asyncio.sleep(0.001)
+        return self._handle(request)
 
     def _handle(self, request: httpx.Request) -> httpx.Response:
         if self.down:
@@ -150,12 +158,16 @@ SERVICE = {"app": "vllm", LABEL: "in"}
 
 @dataclass(slots=True)
 class FakeKubernetes(AdminFake):
-    """An API server with the namespace `llm` and the Service `vllm`. pods: by name, as they come in the reply."""
+    """An API server with the namespace `llm` and the Service `vllm`. pods: by name, as they come in the reply.
+
+    lag: the endpoints do not follow the labels yet.
+    """
 
     pods: dict[str, Any] = field(default_factory=lambda: {name: pod(name) for name in ("vllm-0", "vllm-1")})
     selector: dict[str, str] = field(default_factory=lambda: dict(SERVICE))
     versions: int = 100
     stale: list[str] = field(default_factory=list)
+    lag: bool = False
 
     def shown(self, request: httpx.Request) -> httpx.Response:
         path, query = request.url.path, request.url.params
@@ -188,7 +200,9 @@ class FakeKubernetes(AdminFake):
         return httpx.Response(200, json={})
 
     def _slice(self) -> dict[str, Any]:
-        chosen = [one for one in self.pods.values() if self.selector.items() <= one["metadata"]["labels"].items()]
+        chosen = [
+            one for one in self.pods.values() if self.lag or self.selector.items() <= one["metadata"]["labels"].items()
+        ]
         return {"endpoints": [endpoint(one) for one in chosen]}
 
 

@@ -21,6 +21,7 @@ class RuntimeSocket:
 
     replies: for the next commands, one each, None for a good one. hangs: takes commands and says nothing. weights: of
     servers that were given one; configured: of all of them in haproxy.cfg. static: `balance` knows no shares.
+    gate: every answer waits for it.
     """
 
     path: Path
@@ -32,6 +33,7 @@ class RuntimeSocket:
     configured: int = 100
     backups: set[str] = field(default_factory=set)
     static: bool = False
+    gate: asyncio.Event | None = None
 
     @property
     def changes(self) -> list[str]:
@@ -44,6 +46,8 @@ class RuntimeSocket:
         self.commands.append(command)
         if self.hangs:
             await reader.read()
+        if self.gate is not None:
+            await self.gate.wait()
         given = self.replies.pop(0) if self.replies else None
         writer.write(given if given is not None else f"{self._reply(command)}\n".encode())
         with contextlib.suppress(ConnectionError):

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from quantwatch.act.admin_api import AdminApi
 from quantwatch.act.contract import Abilities, Seen, Unanswered
+from quantwatch.act.in_turn import InTurn
 from quantwatch.config.kubernetes import pod_of
 from quantwatch.errors import GatewayError, GatewayRefused
 from quantwatch.flow.decision import Action, Order
@@ -53,7 +54,7 @@ class Place:
 class Pod:
     """A pod as the API server has it. stands: the value of the label. decision: by which it is out, if by one of ours.
 
-    ready: whether the Service's endpoints have it in traffic. others: how many others they have.
+    ready: whether the Service's endpoints have it in traffic. others: the names of all others that they have.
     """
 
     name: str
@@ -63,21 +64,21 @@ class Pod:
     decision: str | None
     service: str
     ready: bool
-    others: int
+    others: frozenset[str]
 
 
-class KubernetesDriver:
+class KubernetesDriver(InTurn):
     """A driver for the pods of one namespace. A gateway_name is `POD` or `SERVICE:POD`."""
 
     name = "kubernetes"
     abilities = Abilities(reads_back=True, proven=False, calls=True)
 
     def __init__(self, api: AdminApi, place: Place) -> None:
+        super().__init__()
         self._api = api
         self._place = place
 
-    async def call(self, order: Order) -> str:
-        """Look at pod and Service and set the label. Raises Unanswered or GatewayRefused."""
+    async def _look_and_do(self, order: Order) -> str:
         pod = await self._pod(order)
         if pod.stands not in (IN, OUT):
             raise GatewayRefused(
@@ -127,7 +128,7 @@ class KubernetesDriver:
                 f"service {pod.service} does not select by {self._place.label}={IN}, so a label would change nothing; "
                 "nothing was done. Add it to the Service's selector, once every pod of it has the label"
             )
-        if not pod.others:
+        if not pod.others - await self._labelled_out():
             raise GatewayRefused(
                 f"pod {pod.name} is the last ready endpoint of service {pod.service}; it stays in traffic"
             )
@@ -167,7 +168,7 @@ class KubernetesDriver:
             decision=_text(_at(meta, "annotations"), DECISION),
             service=service,
             ready=name in ready,
-            others=len(ready - {name}),
+            others=frozenset(ready - {name}),
         )
 
     async def _found(self, wanted: str) -> Mapping[str, Any]:
@@ -198,6 +199,11 @@ class KubernetesDriver:
             for one in endpoints
             if _at(one, "conditions", "ready") is not False and _at(one, "targetRef", "kind") == "Pod"
         }
+
+    async def _labelled_out(self) -> set[str]:
+        """Pods that are to leave; the endpoints follow a label only after a while."""
+        listed = await self._items(f"{self._core}/pods", {"labelSelector": f"{self._place.label}={OUT}"})
+        return {str(_at(one, "metadata", "name")) for one in listed}
 
     async def _items(self, path: str, query: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
         told = await self._api.read(path, query=query)

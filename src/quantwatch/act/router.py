@@ -7,18 +7,22 @@ that a node is absent because of us.
 
 import contextlib
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from quantwatch.act.answers import no, no_reply
 from quantwatch.act.contract import Abilities, Notes, Seen, Unanswered
+from quantwatch.act.in_turn import InTurn
 from quantwatch.act.workers import REGULAR, Worker, entries_of, spelled_otherwise, workers_of
 from quantwatch.clock import Clock
 from quantwatch.errors import GatewayError, GatewayRefused, ProbeError, StoreError
 from quantwatch.flow.decision import Action, Order
 from quantwatch.net import Answer, Link
+
+QUEUED_SECONDS = 60.0
+"""How long a router that queues its calls may go on listing who is to leave."""
 
 NAMED = 12
 """How many known workers a message names."""
@@ -52,16 +56,18 @@ def note_of(text: str | None) -> Note | None:
         return None
 
 
-class Router(ABC):
+class Router(InTurn):
     """A router that keeps its workers in memory and is told to drop and to add them."""
 
     name: str
     abilities: Abilities = Abilities(reads_back=True, proven=True, calls=True)
 
     def __init__(self, link: Link, *, clock: Clock, notes: Notes) -> None:
+        super().__init__()
         self._link = link
         self._clock = clock
         self._notes = notes
+        self._leaving: dict[str, float] = {}
 
     @abstractmethod
     async def _remove(self, order: Order, entries: Sequence[Worker]) -> str:
@@ -96,8 +102,7 @@ class Router(ABC):
         key = "-H 'Authorization: Bearer ...' " if self._link.endpoint.api_key else ""
         return f"curl {key}-X {self._line(order, note.fields if note is not None else {})}"
 
-    async def call(self, order: Order) -> str:
-        """Look at the list and do what is needed. Raises Unanswered or GatewayRefused."""
+    async def _look_and_do(self, order: Order) -> str:
         try:
             listed = await self._listed()
             entries = entries_of(order.node, listed)
@@ -124,7 +129,12 @@ class Router(ABC):
         self._refuse_the_last(order, entries, listed)
         note = Note(order.decision, self._to_restore(entries[0]))
         await self._notes.keep(self._key(order.node), note.text())
-        return await self._remove(order, entries)
+        self._leaving[order.node] = self._clock.monotonic() + QUEUED_SECONDS
+        try:
+            return await self._remove(order, entries)
+        except GatewayRefused:
+            del self._leaving[order.node]
+            raise
 
     async def _gone(self, order: Order, listed: Sequence[Worker]) -> str:
         """Not on the list: done only where this very order took it out."""
@@ -142,6 +152,7 @@ class Router(ABC):
         if entries:
             return f"{self._link.name} lists {order.node} already"
         self._refuse_a_stranger(order, listed)
+        self._leaving.pop(order.node, None)
         note = await self._note(order.node)
         return await self._add(order, note.fields if note is not None else {})
 
@@ -165,12 +176,18 @@ class Router(ABC):
     def _refuse_the_last(self, order: Order, entries: Sequence[Worker], listed: Sequence[Worker]) -> None:
         model = entries[0].model
         others = [one for one in listed if one not in entries and one.kind == REGULAR and one.model == model]
-        if not any(one.healthy for one in others):
-            ill = f" ({len(others)} more are listed as unhealthy)" if others else ""
+        leaving = self._still_listed(listed)
+        if not any(one.healthy and one not in leaving for one in others):
+            ill = f" ({len(others)} more are listed as unhealthy, or are leaving)" if others else ""
             raise GatewayRefused(
                 f"{order.node} is the last healthy worker of its model that {self._link.name} lists{ill}; it stays in "
                 "traffic"
             )
+
+    def _still_listed(self, listed: Sequence[Worker]) -> list[Worker]:
+        """Who is listed and was told to leave a moment ago."""
+        now = self._clock.monotonic()
+        return [one for node, until in self._leaving.items() if now < until for one in entries_of(node, listed)]
 
     async def _listed(self) -> tuple[Worker, ...]:
         """The list now. Raises GatewayError; nothing has been changed then."""

@@ -5,13 +5,14 @@ What is switched off is written down before it is, together with what must come 
 """
 
 import json
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from quantwatch.act.admin_api import AdminApi
 from quantwatch.act.contract import Abilities, Notes, Seen, Unanswered
+from quantwatch.act.in_turn import InTurn
 from quantwatch.act.router import Note, note_of
 from quantwatch.errors import GatewayError, GatewayRefused, StoreError
 from quantwatch.flow.decision import Action, Order
@@ -41,13 +42,14 @@ class Group:
     others: tuple[Member, ...]
 
 
-class Switched(ABC):
+class Switched(InTurn):
     """A gateway with an admin API; every order begins with what it lists."""
 
     name: str
     abilities: Abilities = Abilities(reads_back=True, proven=False, calls=True)
 
     def __init__(self, api: AdminApi, *, notes: Notes) -> None:
+        super().__init__()
         self._api = api
         self._notes = notes
 
@@ -62,8 +64,7 @@ class Switched(ABC):
         fields: what must come back with it; empty where nothing is known of that.
         """
 
-    async def call(self, order: Order) -> str:
-        """Look at the list and do what is needed. Raises Unanswered or GatewayRefused."""
+    async def _look_and_do(self, order: Order) -> str:
         group = await self._group(order)
         mine = self._listed(order, group)
         try:

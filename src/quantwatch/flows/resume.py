@@ -5,7 +5,8 @@ import contextlib
 from dataclasses import replace
 
 from quantwatch.act.contract import Seen
-from quantwatch.flow.decision import Action, Order, PoolMode
+from quantwatch.act.traffic import Met
+from quantwatch.flow.decision import Action, Order, PoolMode, Result
 from quantwatch.flow.state import Human, Routing, TargetState
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import moved
@@ -20,6 +21,9 @@ log = logger()
 
 LOOK_SECONDS = 10.0
 """How long the gateway may take to answer about all targets; what it has not told by then stays as recorded."""
+
+TRAFFIC_SECONDS = 8.0
+"""How long requests through the gateway may take meanwhile."""
 
 UNDER_WAY = (Routing.LEAVING, Routing.RETURNING)
 
@@ -60,20 +64,31 @@ async def resume(watch: Watch) -> None:
 async def look(watch: Watch) -> None:
     """Hold the record of every target against the gateway's own state, where that can be read. Raises StoreError.
 
-    Gateways forget at a reload, and people undrain by hand. What has an order under way is left alone.
+    Gateways forget at a reload, and people undrain by hand. What has an order under way is left alone. One that hangs
+    delays a start by LOOK_SECONDS in all; its lists are then on record as not read, and weights stay as they are.
     """
+    end = asyncio.get_running_loop().time() + LOOK_SECONDS
+    await asyncio.gather(_looks(watch, end), _rolls(watch))
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(LOOK_SECONDS):
-            await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
-    driver, now = watch.generation.driver, watch.clock.now()
-    for pool in watch.watchlist.pools.values():
-        if pool.rules.mode is not PoolMode.OBSERVE:
-            await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=now)
-    for named in watch.watchlist.pools:
-        await watch.shift.tend(named)
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(watch.shift.tend(one) for one in watch.watchlist.pools))
     for name, target in watch.watchlist.targets.items():
         if insists(watch.memory.target_state(name, target.pool)) is not None:
             await watch.turns.decider.decide(name)
+
+
+async def _looks(watch: Watch, end: float) -> None:
+    """Look at every target at once. end: by the loop's time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(end):
+            await asyncio.gather(*(_look(watch, one) for one in watch.watchlist.targets.values()))
+
+
+async def _rolls(watch: Watch) -> None:
+    """Ask for every pool's list at once; each has its own end, which is put on record."""
+    driver, now = watch.generation.driver, watch.clock.now()
+    pools = [one for one in watch.watchlist.pools.values() if one.rules.mode is not PoolMode.OBSERVE]
+    await asyncio.gather(*(call_roll(one, watch.watchlist, watch.memory, driver=driver, now=now) for one in pools))
 
 
 async def _look(watch: Watch, target: Watched) -> None:
@@ -87,12 +102,31 @@ async def _look(watch: Watch, target: Watched) -> None:
     if state.routing in UNDER_WAY:
         return
     seen = await driver.observe(_question(target, state, driver.name))
+    if seen is Seen.ISOLATED and await _still_met(watch, state):
+        return
     async with watch.one_at_a_time:
         if watch.memory.target_state(target.name, target.pool) != state:
             return  # an order has begun or ended meanwhile, or a person has spoken
         found = FOUND.get((state.routing, seen, state.owner is not None))
         if found is not None:
             await unbroken(_put(watch, state, *found))
+
+
+async def _still_met(watch: Watch, state: TargetState) -> bool:
+    """Whether traffic that contradicted an isolation may still do so: the gateway said "isolated" then too.
+
+    Only requests that others answered end that; what cannot be told changes nothing.
+    """
+    ended, traffic = watch.memory.ended.get(state.target), watch.generation.traffic
+    if traffic is None or state.routing is not Routing.CONTRADICTED or ended is None or ended.outcome is None:
+        return False
+    if ended.order.decision != state.owner or ended.outcome.result is not Result.CONTRADICTED:
+        return False
+    try:
+        async with asyncio.timeout(TRAFFIC_SECONDS):
+            return (await traffic.ask(ended.order)).met is not Met.OTHERS
+    except TimeoutError:
+        return True
 
 
 def _question(target: Watched, state: TargetState, driver: str) -> Order:

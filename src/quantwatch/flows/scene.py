@@ -100,7 +100,7 @@ async def asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) 
     """A fallback as it is right now: whether it answers, what speaks against it, and how busy it is."""
     target = watchlist.targets.get(name)
     prober = watchlist.baseline if target is None else target.prober
-    against = _against_baseline(memory, now) if target is None else _against(target, memory, now)
+    against = against_baseline(memory, now) if target is None else _against(target, memory, now)
     try:
         await prober.identify()
     except ProbeError as exc:
@@ -115,8 +115,8 @@ async def asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) 
     )
 
 
-def _against_baseline(memory: Memory, now: datetime) -> str | None:
-    """A baseline that was sound some time ago takes no traffic: it was proven within the last hours or it was not.
+def against_baseline(memory: Memory, now: datetime) -> str | None:
+    """Why the baseline cannot take traffic; None where it was proven within the last hours, no longer ago.
 
     Its enrolled answers say nothing about how it is now; its self-check against them does.
     """

@@ -5,19 +5,21 @@ Nothing of it is kept: the gateway itself tells how far it has come, so a restar
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from quantwatch.act.contract import Driver, Seen, Unanswered, Weighs
+from quantwatch.act.contract import Driver, Weighs
 from quantwatch.clock import Clock
-from quantwatch.errors import GatewayError, GatewayRefused, GatewayUnavailable, StoreError
+from quantwatch.errors import GatewayError, StoreError
 from quantwatch.flow.decision import Action, Order, PoolMode, Wish
 from quantwatch.flow.state import AWAY, Axis, Routing, TargetState, Transition
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.generation import Generation
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
-from quantwatch.flows.scene import scene
+from quantwatch.flows.pools import BASELINE
+from quantwatch.flows.scene import against_baseline, scene, sound
+from quantwatch.flows.shifting import at_a_loss, shifting
 from quantwatch.flows.watched import WatchedPool, Watchlist
 from quantwatch.flows.weather import breaching
 from quantwatch.judge.brake import objections
@@ -57,31 +59,46 @@ class Shift:
         """Read the weights of a pool back, and set those that should be others. Raises nothing of the gateway's.
 
         Nothing is touched while the pool is only watched or paused, the store cannot be written, or an order is under
-        way or in doubt.
+        way or in doubt. A gateway that is slow to tell keeps nobody else waiting.
         """
         driver, pool = self.generation().driver, self._watchlist.pools.get(name)
         if pool is None or not pool.steps or pool.rules.mode not in ACTING or not isinstance(driver, Weighs):
             self.memory.weights = {one: share for one, share in self.memory.weights.items() if self._pool(one) != name}
             return
         with contextlib.suppress(TimeoutError):
-            async with self.one_at_a_time, asyncio.timeout(SECONDS):  # so that no order begins meanwhile
+            async with asyncio.timeout(SECONDS):
                 await self._tend(pool, driver)
 
     async def _tend(self, pool: WatchedPool, driver: Weighs) -> None:
-        states = {name: self._state(name, pool) for name in self._names(pool)}
-        if self._hindered(pool, states):
+        found, known = self._found(pool), dict(self.memory.weights)
+        if self._hindered(pool, found):
             return
-        inside = {name for name, one in states.items() if not one.away}
-        now = {name: share for name in inside if (share := await driver.weight(self._node(name))) is not None}
-        self.memory.weights = {
-            **{name: one for name, one in self.memory.weights.items() if name not in states},
-            **now,
-        }
-        if len(now) == len(inside):  # whoever is not known may have any share
-            await self._set(pool, now, driver)
+        inside = {name for name, one in found.items() if not one.away}
+        now = await self._read(inside, driver)
+        async with self.one_at_a_time:  # so that no order begins meanwhile
+            told = {name: self.memory.weights.get(name) for name in now}
+            moved = any(told[name] not in (known.get(name), share) for name, share in now.items())
+            if moved or self._found(pool) != found or self._hindered(pool, found) or not self._in_force(pool, driver):
+                return  # what was read may be of a moment before; who has changed it looks as well
+            others = {name: one for name, one in self.memory.weights.items() if name not in found}
+            self.memory.weights = {**others, **now}
+            if len(now) == len(inside):  # whoever is not known may have any share
+                await self._set(pool, now, driver)
+
+    async def _read(self, names: Iterable[str], driver: Weighs) -> Mapping[str, int]:
+        """The share of each; none after the first that cannot be told, since nothing can be set then."""
+        now: dict[str, int] = {}
+        for name in sorted(names):
+            share = await driver.weight(self._node(name))
+            if share is None:
+                break
+            now[name] = share
+        return now
 
     async def _set(self, pool: WatchedPool, now: Mapping[str, int], driver: Weighs) -> None:
-        good = now.keys() - breaching(pool.name, self._watchlist, self.memory, self.clock.now())
+        good, bad = self._quality(pool)
+        if at_a_loss(pool.ladder, now, good=good, bad=bad):
+            return
         stepping = [name for name in now if now[name] < WHOLE and await self._may_step(name, pool)]
         wanted = shares(pool.ladder, now, sound=good, stepping=stepping, steps=pool.steps)
         for name, share in wanted.items():
@@ -139,6 +156,19 @@ class Shift:
         paused = any(one.covers("", pool.name, now=now) for one in self.memory.pausing(now))
         return paused or self.keeper.trouble is not None or any(one.routing in UNSETTLED for one in states.values())
 
+    def _in_force(self, pool: WatchedPool, driver: object) -> bool:
+        return self.generation().driver is driver and self._watchlist.pools.get(pool.name) is pool
+
+    def _quality(self, pool: WatchedPool) -> tuple[frozenset[str], frozenset[str]]:
+        """Who is good by fresh results, or as the baseline proven lately, and who breaches; the rest is not known."""
+        now = self.clock.now()
+        bad = breaching(pool.name, self._watchlist, self.memory, now)
+        proven = {BASELINE} if against_baseline(self.memory, now) is None else set()
+        return (sound(pool.name, self._watchlist, self.memory, now) | proven) - bad, bad
+
+    def _found(self, pool: WatchedPool) -> Mapping[str, TargetState]:
+        return {name: self._state(name, pool) for name in self._names(pool)}
+
     def _names(self, pool: WatchedPool) -> list[str]:
         return [name for rung in pool.ladder for name in rung.members]
 
@@ -148,45 +178,3 @@ class Shift:
     def _node(self, name: str) -> str:
         known = self._watchlist.targets.get(name)
         return known.gateway_name if known is not None else next(iter(self._watchlist.pools.values())).baseline_name
-
-
-class Shifting:
-    """A driver that sets weights before an order. before: percent by the name at the gateway.
-
-    Whoever stands in has everything before anybody leaves, and whoever comes back begins with the first step.
-    """
-
-    def __init__(self, driver: Driver, weighs: Weighs, before: Mapping[str, int]) -> None:
-        self.name, self.abilities = driver.name, driver.abilities
-        self._driver, self._weighs, self._before = driver, weighs, before
-
-    async def call(self, order: Order) -> str:
-        """Set the weights, then pass the order on. A refused weight holds no order up: what counts is who is in.
-
-        Raises Unanswered or GatewayRefused.
-        """
-        for node, share in self._before.items():
-            try:
-                await self._weighs.weigh(node, share)
-            except GatewayRefused as exc:
-                log.warning("a weight could not be set", node=node, share=share, reason=str(exc))
-            except GatewayUnavailable as exc:
-                raise Unanswered(str(exc), arrived=False) from exc  # the order itself was not sent
-        return await self._driver.call(order)
-
-    async def observe(self, order: Order) -> Seen:
-        """Pass the question on."""
-        return await self._driver.observe(order)
-
-
-def shifting(driver: Driver, order: Order, watchlist: Watchlist, memory: Memory) -> Driver:
-    """The driver for an order: with weights around it where its pool is a ladder that shifts."""
-    pool = watchlist.pools.get(order.pool)
-    if pool is None or not pool.steps or not isinstance(driver, Weighs):
-        return driver
-    if order.action is Action.RELEASE:
-        return Shifting(driver, driver, {order.node: pool.steps[0]})
-    names = next((one.members for one in pool.ladder if one.name == order.rung and order.target not in one.members), ())
-    inside = [one for one in names if not memory.target_state(one, pool.name).away]
-    known = {one.name: one.gateway_name for one in watchlist.targets.values()}
-    return Shifting(driver, driver, {known.get(one, pool.baseline_name): WHOLE for one in inside})
