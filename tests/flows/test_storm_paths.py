@@ -291,6 +291,7 @@ class StormPaths(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self.do(self.life.beat())  # closes what another configuration has ended; a restart would close it too
         before = (self.life.memory.kept, self.life.memory.proposals)
         self.do(self.life.end())
         self.lives += 1
