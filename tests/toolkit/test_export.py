@@ -127,13 +127,8 @@ def test_shards_are_small_and_one_file_needs_no_index(tmp_path: Path) -> None:
 def test_curing_keeps_the_function() -> None:
     model, ids = a_model(), some_ids()
     before = logits(model, ids)
-    cure(
-        model,
-        [some_ids(60, seed=3)],
-        Cure(smooth=True, alpha=None, deep=True),
-        Variant(Format.W4A8, 32, scaled=True),
-        hearer=_silent,
-    )
+    scaled, cures = Variant(Format.W4A8, 32, scaled=True), Cure(smooth=True, alpha=None, deep=True)
+    cure(model, [some_ids(60, seed=3)], cures, scaled, hearer=_silent)
     assert float((logits(model, ids) - before).abs().max()) < 1e-4 * float(before.abs().max())
     fresh = a_model()
     gain = "model.layers.0.input_layernorm.weight"

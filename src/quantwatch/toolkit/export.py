@@ -12,7 +12,6 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from quantwatch.errors import InputError
-from quantwatch.record.files import write_whole
 from quantwatch.toolkit.capture import Heard, capture
 from quantwatch.toolkit.checkpoint import INDEX
 from quantwatch.toolkit.compressed import (
@@ -105,13 +104,20 @@ def export(
     files, places, size = _write_shards(_tensors(loaded.model, variant, linears, rest, heard), folder, shard)
     if len(files) > 1:
         index = {"metadata": {"total_size": size}, "weight_map": places}
-        write_whole(folder / INDEX, json.dumps(index, indent=1).encode())
+        _write_json(folder / INDEX, index)
     save_tokenizer(loaded.tokenizer, folder)
     model: Any = loaded.model
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(folder)
-    write_whole(folder / "config.json", json.dumps(_config(model, variant, rest), indent=1).encode())
+    _write_json(folder / "config.json", _config(model, variant, rest))
     return Written(files, size, len(linears))
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Whole or not at all."""
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    part.replace(path)
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
