@@ -132,8 +132,6 @@ def _made(
     asked: dict[str, Any],
 ) -> "tuple[Written, Divergence | None]":
     """Cure, write, and predict. What full precision answers is asked before anything changes."""
-    import torch
-
     from quantwatch.toolkit.export import cure, export
     from quantwatch.toolkit.quantize_study import quantized
     from quantwatch.toolkit.score import divergence
@@ -143,7 +141,7 @@ def _made(
     seen = texts(loaded, prompt_set(asked["calibration"]).prompts) if at is None else at.calibration
     cure(loaded.model, seen, cures, variant, hearer=hearer)
     try:
-        written = export(loaded, variant, out, rest=getattr(torch, rest), heard=hearer("writing tensors"))
+        written = export(loaded, variant, out, rest=str(rest), heard=hearer("writing tensors"))
     except OSError as exc:
         raise InputError(f"--out {out}: cannot be written: {exc.strerror or exc}") from exc
     if at is None:

@@ -87,7 +87,7 @@ def export(
     variant: Variant,
     folder: Path,
     *,
-    rest: torch.dtype = torch.float32,
+    rest: str = "float32",
     shard: int = SHARD,
     heard: Heard = lambda _done, _all: None,
 ) -> Written:
@@ -96,12 +96,14 @@ def export(
     What is quantized is what `quantized` makes of this model in this variant, without searching scales. A tied output
     layer is left out. config.json is written last: a folder whose export was cut short is no model to anybody.
 
-    rest: type of embeddings, norms, biases and output layer. shard: bytes of tensors a file. Raises InputError as
+    rest: type of embeddings, norms, biases and output layer, as torch calls it. shard: bytes of tensors a file. Raises InputError as
     refuse_unexportable does, and for values that are infinite in `rest`; OSError when the folder cannot be written.
     """
     refuse_unexportable(loaded.model, variant)
     linears = _weights(loaded.model)
-    files, places, size = _write_shards(_tensors(loaded.model, variant, linears, rest, heard), folder, shard)
+    files, places, size = _write_shards(
+        _tensors(loaded.model, variant, linears, getattr(torch, rest), heard), folder, shard
+    )
     if len(files) > 1:
         index = {"metadata": {"total_size": size}, "weight_map": places}
         _write_json(folder / INDEX, index)
@@ -129,9 +131,9 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _config(model: Any, variant: Variant, rest: torch.dtype) -> dict[str, Any]:
+def _config(model: Any, variant: Variant, rest: str) -> dict[str, Any]:
     given: dict[str, Any] = json.loads(model.config.to_json_string())
-    given |= {"architectures": [type(model).__name__], "dtype": str(rest).removeprefix("torch.")}
+    given |= {"architectures": [type(model).__name__], "dtype": rest}
     return given | {"quantization_config": quantization_config(variant)}
 
 
