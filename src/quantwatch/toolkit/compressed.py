@@ -118,7 +118,7 @@ def packed(codes: Tensor, *, bits: int) -> Tensor:
     """
     each = WORD // bits
     raised = codes.long().view(len(codes), -1, each) + 2 ** (bits - 1)
-    words = (raised << (bits * torch.arange(each, device=codes.device))).sum(-1)
+    words: Tensor = (raised << (bits * torch.arange(each, device=codes.device))).sum(-1)
     return torch.where(words >= 1 << (WORD - 1), words - (1 << WORD), words).to(torch.int32)
 
 
