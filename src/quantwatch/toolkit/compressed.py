@@ -125,8 +125,9 @@ def packed(codes: Tensor, *, bits: int) -> Tensor:
 def unpacked(words: Tensor, *, bits: int, columns: int) -> Tensor:
     """The signed codes (out, columns) int8 that `packed` has put into words (out, n)."""
     places = bits * torch.arange(WORD // bits, device=words.device)
-    raised = (words.long().unsqueeze(-1) >> places) & (2**bits - 1)
-    return (raised - 2 ** (bits - 1)).to(torch.int8).view(len(words), -1)[:, :columns]
+    raised: Tensor = (words.long().unsqueeze(-1) >> places) & (2**bits - 1)
+    codes: Tensor = (raised - 2 ** (bits - 1)).to(torch.int8)
+    return codes.view(len(words), -1)[:, :columns]
 
 
 def _group(weight: Tensor, variant: Variant) -> int:

@@ -96,8 +96,9 @@ def export(
     What is quantized is what `quantized` makes of this model in this variant, without searching scales. A tied output
     layer is left out. config.json is written last: a folder whose export was cut short is no model to anybody.
 
-    rest: type of embeddings, norms, biases and output layer, as torch calls it. shard: bytes of tensors a file. Raises InputError as
-    refuse_unexportable does, and for values that are infinite in `rest`; OSError when the folder cannot be written.
+    rest: type of embeddings, norms, biases and output layer, as torch calls it. shard: bytes of tensors a file. Raises
+    InputError as refuse_unexportable does, and for values that are infinite in `rest`; OSError when the folder cannot
+    be written.
     """
     refuse_unexportable(loaded.model, variant)
     linears = _weights(loaded.model)
