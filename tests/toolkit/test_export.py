@@ -210,7 +210,7 @@ def test_int4_with_searched_scales_from_the_command_line(folder: Path, tmp_path:
 
 REFUSED = [
     (["--scheme", "int4", "--keep", "1%"], "--scaled keeps the format uniform"),
-    (["--scheme", "int6"], "vLLM has no kernel for 6-bit weights"),
+    (["--scheme", "int6"], "weights of 4 or 8 bits, not of 6"),
     (["--scheme", "w8a8", "--group", "64"], "are for int4 and w4a8"),
     (["--scheme", "int4", "--group", "48"], "--group may be one of 32, 64"),
     (["--smooth", "2"], "--smooth 2: a number from 0 to 1"),

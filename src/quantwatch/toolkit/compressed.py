@@ -28,7 +28,7 @@ LAYOUTS = {
 
 
 def refuse_inexpressible(variant: Variant) -> None:
-    """Raise InputError for what no linear of the format can hold, or no kernel of vLLM computes."""
+    """Raise InputError for what no linear of the format can hold, or no usual kernel of vLLM computes."""
     if variant.keep:
         raise InputError(
             f"{variant.name}: compressed-tensors has one number format for a whole weight, so columns in 16 bits "
@@ -36,7 +36,7 @@ def refuse_inexpressible(variant: Variant) -> None:
         )
     if variant.format not in LAYOUTS:
         raise InputError(
-            f"{variant.format}: vLLM has no kernel for {BITS[variant.format]}-bit weights; export "
+            f"{variant.format}: vLLM's usual kernels take weights of 4 or 8 bits, not of {BITS[variant.format]}; export "
             f"{', '.join(LAYOUTS)} instead"
         )
 
