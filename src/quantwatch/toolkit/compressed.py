@@ -36,8 +36,8 @@ def refuse_inexpressible(variant: Variant) -> None:
         )
     if variant.format not in LAYOUTS:
         raise InputError(
-            f"{variant.format}: vLLM's usual kernels take weights of 4 or 8 bits, not of {BITS[variant.format]}; export "
-            f"{', '.join(LAYOUTS)} instead"
+            f"{variant.format}: vLLM's usual kernels take weights of 4 or 8 bits, not of {BITS[variant.format]}; "
+            f"export {', '.join(LAYOUTS)} instead"
         )
 
 
