@@ -50,6 +50,7 @@ COMMANDS: list[list[str] | None] = [
     ["toolkit", "smooth", "--help"],
     ["toolkit", "quantize", "--help"],
     ["toolkit", "growth", "--help"],
+    ["toolkit", "export", "--help"],
     ["toolkit", "observers", "--help"],
 ]
 

@@ -75,7 +75,7 @@ REFUSED = [
     (["smooth", "--alpha", "1.5"], "a number from 0 to 1, or auto"),
     (["quantize", "--keep", "60%"], "up to a half"),
     (["quantize", "--keep", "some"], "up to a half"),
-    (["quantize", "--scheme", "w8", "--group", "64"], "are for int4 and int6"),
+    (["quantize", "--scheme", "w8", "--group", "64"], "are for int4, int6 and w4a8"),
     (["quantize", "--evaluate", "prosa"], "did you mean prose?"),
 ]
 

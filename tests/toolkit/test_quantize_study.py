@@ -11,9 +11,9 @@ from quantwatch.errors import InputError
 from quantwatch.toolkit.capture import Inputs, capture
 from quantwatch.toolkit.fake_quant import Int8Linear
 from quantwatch.toolkit.families import FAMILIES, Group, groups
-from quantwatch.toolkit.formats import Format, Variant, kept_columns
+from quantwatch.toolkit.formats import BITS, GROUPED, Format, Variant, kept_columns
 from quantwatch.toolkit.outliers import inject_outliers
-from quantwatch.toolkit.quantize_study import Fp8Linear, quantize_study, quantized, size
+from quantwatch.toolkit.quantize_study import Fp8Linear, W4A8Linear, quantize_study, quantized, size
 from quantwatch.toolkit.recipe import Scheme
 from quantwatch.toolkit.salience import fp8, grouped, salient, stored
 from quantwatch.toolkit.scaling import STEPS, scale_channels, scales, searched
@@ -158,7 +158,7 @@ def test_scaling_channels_keeps_the_function(kind: str) -> None:
     assert float((logits(model, ids) - before).abs().max()) < 1e-4 * float(before.abs().max())
 
 
-EVERY = [Variant(one, 32 if one in (Format.INT4, Format.INT6) else 0) for one in Format]
+EVERY = [Variant(one, 32 if one in GROUPED else 0) for one in Format]
 
 
 @pytest.mark.parametrize("variant", [*EVERY, Variant(Format.INT4, 48, 0.02), Variant(Format.INT4, 48, scaled=True)])
@@ -168,7 +168,7 @@ def test_every_variant_runs_near_full_precision_and_leaves_the_model_alone(varia
     made = quantized(model, variant, capture(model, [some_ids(50, seed=2)], keep=40))
     before, after = (logits(one, ids).log_softmax(-1) for one in (model, made))
     kl = float((before.exp() * (before - after)).sum(-1).mean())
-    assert 0 < kl < (0.5 if variant.format is Format.INT4 else 0.1)
+    assert 0 < kl < (0.5 if BITS[variant.format] == 4 else 0.1)
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
     assert torch.equal(made.get_parameter("lm_head.weight"), model.get_parameter("lm_head.weight"))
 
@@ -177,7 +177,7 @@ def test_activations_are_quantized_where_the_format_says_so() -> None:
     model = a_model()
     inputs = capture(model, [some_ids()])
     number = sum(len(group.names) for group in groups(model))
-    for one, kind in ((Format.W8A8, Int8Linear), (Format.FP8, Fp8Linear)):
+    for one, kind in ((Format.W8A8, Int8Linear), (Format.FP8, Fp8Linear), (Format.W4A8, W4A8Linear)):
         made = quantized(model, Variant(one), inputs)
         assert sum(isinstance(part, kind) for part in made.modules()) == number
 

@@ -13,6 +13,7 @@ from quantwatch.flow.distribution import NO_ID
 from quantwatch.flow.divergence import Estimator
 from quantwatch.flow.prompt import GoldenSequence
 from quantwatch.toolkit.answers import Answers, fingerprint
+from quantwatch.toolkit.capture import MAX_TOKENS
 from quantwatch.toolkit.model import Loaded
 from quantwatch.toolkit.score import distribution, divergence, exam
 from support.tiny_llama import tiny_tokenizer
@@ -34,6 +35,15 @@ def test_a_continuation_is_the_greedy_answer() -> None:
         assert int(loaded().model(torch.tensor([ids])).logits[0, -1].argmax()) == token
         ids.append(token)
     assert 1 <= len(one.continuation) <= 8
+
+
+def test_a_long_prompt_is_measured_whole() -> None:
+    """Calibration cuts prompts; what is measured is what a server would be asked."""
+    long = a_prompt("0 1 2 3 4 5 6 7 8 9" * 40, 3)
+    whole = loaded().tokenizer(long.content).input_ids
+    asked = exam(loaded(), [long, PROMPTS[0]], limit=2)
+    assert len(whole) > MAX_TOKENS
+    assert list(asked.sequences[0].ids[: asked.sequences[0].prompt_length]) == whole
 
 
 def test_a_given_continuation_is_taken() -> None:

@@ -4,6 +4,7 @@ import typer
 
 from quantwatch.cli import (
     toolkit_checkpoint,
+    toolkit_export,
     toolkit_growth,
     toolkit_observers,
     toolkit_outliers,
@@ -21,3 +22,4 @@ app.command("observers")(toolkit_observers.command)
 app.command("smooth")(toolkit_smooth.command)
 app.command("quantize")(toolkit_quantize.command)
 app.command("growth")(toolkit_growth.command)
+app.command("export")(toolkit_export.command)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def command(
     model: Model = "smollm2",
     scheme: Annotated[Format, typer.Option(help="Number format of the decoder's linear layers")] = Format.INT4,
-    group: Annotated[int, typer.Option(min=2, help="Columns that share a scale in int4 and int6")] = 64,
+    group: Annotated[int, typer.Option(min=2, help="Columns that share a scale in int4, int6 and w4a8")] = 64,
     prompts: Annotated[
         str | None, typer.Option(help="A shipped task set or a prompts file; calibration prompts if left out")
     ] = None,

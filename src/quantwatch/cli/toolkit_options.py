@@ -91,8 +91,11 @@ def bench(
     seed: int,
     cache: Path | None,
     most: int | None = None,
+    tokens: int = 96,
 ) -> "Bench":
     """The model with its exam. most: so many prompts to calibrate with, None for the shipped ones.
+
+    tokens: the longest answer that is measured.
 
     Raises InputError for prompts that cannot be used, or are those of the calibration.
     """
@@ -105,7 +108,9 @@ def bench(
     pool = prompt_set(evaluate)
     seen = _wide(pool, most, seed) if most is not None and calibration is None else _other(calibration, pool, evaluate)
     kept = Answers(_cache(cache) / "answers" / f"{loaded.name}.json")
-    asked = exam(loaded, drawn(pool, size=draw, seed=seed), kept=kept, heard=hearer("full-precision answers"))
+    asked = exam(
+        loaded, drawn(pool, size=draw, seed=seed), limit=tokens, kept=kept, heard=hearer("full-precision answers")
+    )
     return Bench(loaded.model, texts(loaded, seen), asked, hearer)
 
 

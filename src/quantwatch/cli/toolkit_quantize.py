@@ -32,11 +32,11 @@ def command(
     model: Model = "smollm2",
     scheme: Annotated[Format, typer.Option(help="Number format of the decoder's linear layers")] = Format.INT4,
     group: Annotated[
-        int | None, typer.Option(min=2, help="Columns that share a scale in int4 and int6; 64 if left out")
+        int | None, typer.Option(min=2, help="Columns that share a scale in int4, int6 and w4a8; 64 if left out")
     ] = None,
     keep: Annotated[
         str | None,
-        typer.Option(help="Share of salient input channels kept in 16 bits, int4 and int6; 1% if left out"),
+        typer.Option(help="Share of salient input channels kept in 16 bits, int4, int6 and w4a8; 1% if left out"),
     ] = None,
     inject: Annotated[
         float, typer.Option(min=0.0, help="Also measure the model with injected outlier channels; 0 leaves it out")
@@ -50,8 +50,8 @@ def command(
 ) -> None:
     """Quantize a model and measure it against full precision, with the estimator, k and positions of compare.
 
-    int4 and int6: plain rounding in groups, the same with salient channels kept, and with searched channel scales. The
-    model is measured as it is, and with injected outlier channels.
+    int4, int6 and w4a8: plain rounding in groups, the same with salient channels kept, and with searched channel
+    scales. The model is measured as it is, and with injected outlier channels.
     """
     variants = _variants(scheme, group=group, keep=keep)
     if json_file is not None:
@@ -75,14 +75,14 @@ def _variants(scheme: Format, *, group: int | None, keep: str | None) -> "list[V
     """Plain rounding first, then the cures that there are for the format. Raises InputError."""
     if scheme not in GROUPED:
         if group is not None or keep is not None:
-            raise InputError(f"--group and --keep are for int4 and int6; with {scheme} leave them out")
+            raise InputError(f"--group and --keep are for int4, int6 and w4a8; with {scheme} leave them out")
         return [Variant(scheme)]
     plain = Variant(scheme, group or 64)
-    return [plain, Variant(scheme, plain.group, _share(keep or "1%")), Variant(scheme, plain.group, scaled=True)]
+    return [plain, Variant(scheme, plain.group, share(keep or "1%")), Variant(scheme, plain.group, scaled=True)]
 
 
-def _share(given: str) -> float:
-    """`1%` or `0.01`. Raises InputError."""
+def share(given: str) -> float:
+    """A share of channels, given as `1%` or `0.01`. Raises InputError."""
     try:
         value = float(given.removesuffix("%")) / (100 if given.endswith("%") else 1)
     except ValueError:

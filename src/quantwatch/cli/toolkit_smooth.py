@@ -52,7 +52,7 @@ def command(
 
     W8A8 with dynamic and with static activations, before and after, on other prompts than it was calibrated with.
     """
-    strength = _strength(alpha)
+    chosen = strength(alpha)
     if json_file is not None:
         refuse_unwritable(json_file)
     if save is not None and save.exists() and any(save.iterdir()):
@@ -65,7 +65,7 @@ def command(
 
     loaded = opened(model, inject=inject, seed=seed, cache=cache, copies=COPIES)
     at = bench(loaded, calibration=calibration, evaluate=evaluate, draw=draw, seed=seed, cache=cache)
-    study = smooth_study(at, alpha=strength, deep=deep)
+    study = smooth_study(at, alpha=chosen, deep=deep)
     if json_file is not None:
         given = {"model": model, "inject": inject, "alpha": alpha, "deep": deep, "evaluate": evaluate, "seed": seed}
         write_json({"schema": 1, **given, **_as_json(study)}, json_file)
@@ -77,7 +77,7 @@ def command(
     _show(study, Terminal(stderr=json_file == STANDARD_OUTPUT, highlight=False))
 
 
-def _strength(alpha: str) -> float | None:
+def strength(alpha: str, *, option: str = "--alpha") -> float | None:
     """The number, None for the search. Raises InputError."""
     if alpha == AUTO:
         return None
@@ -86,7 +86,7 @@ def _strength(alpha: str) -> float | None:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise InputError(f"--alpha {alpha}: a number from 0 to 1, or {AUTO}, is wanted")
+        raise InputError(f"{option} {alpha}: a number from 0 to 1, or {AUTO}, is wanted")
     return value
 
 

@@ -149,15 +149,15 @@ def captured_at(
     return held
 
 
-def token_ids(tokenizer: Any, prompt: Prompt) -> Tensor:
-    """A prompt as the model reads it: (1, n) ids, cut to MAX_TOKENS; a chat as bare text without a chat template."""
+def token_ids(tokenizer: Any, prompt: Prompt, *, most: int | None = MAX_TOKENS) -> Tensor:
+    """A prompt as the model reads it: (1, n) ids, at most so many; a chat as bare text without a chat template."""
     if prompt.text is not None or not tokenizer.chat_template:
         ids = tokenizer(prompt.content).input_ids
     else:
         turns = [{"role": message.role, "content": message.content} for message in prompt.messages]
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         ids = tokenizer(text, add_special_tokens=False).input_ids
-    return torch.tensor([ids[:MAX_TOKENS]])
+    return torch.tensor([ids[:most]])
 
 
 def _watch(group: Group, inputs: Inputs) -> Callable[[], None]:

@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +41,23 @@ def dequantize(file: Path, folder: Path) -> None:
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write a model and its tokenizer. Raises OSError when the disk refuses, which the libraries do not always do."""
-    try:
+    with disk_errors():
         model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turn what safetensors raises where the disk refuses into an OSError; the error number stands in its text."""
+    try:
+        yield
     except UNWRITABLE as exc:
         found = re.search(r"os error (\d+)", str(exc))
         raise (OSError(int(found[1]), os.strerror(int(found[1]))) if found else OSError(str(exc))) from exc
+
+
+def save_tokenizer(tokenizer: Any, folder: Path) -> None:
+    """Write a tokenizer with its chat template. Raises OSError when the disk refuses."""
     # The tokenizer's library raises a bare Exception over a full disk. This takes the same room before, and an OSError.
     (folder / "tokenizer.json").write_text(tokenizer.backend_tokenizer.to_str(), encoding="utf-8")
     tokenizer.save_pretrained(folder)

@@ -9,14 +9,15 @@ class Format(StrEnum):
 
     INT4 = "int4"
     INT6 = "int6"
+    W4A8 = "w4a8"
     W8 = "w8"
     W8A8 = "w8a8"
     FP8 = "fp8-e4m3"
 
 
-BITS = {Format.INT4: 4, Format.INT6: 6, Format.W8: 8, Format.W8A8: 8, Format.FP8: 8}
+BITS = {Format.INT4: 4, Format.INT6: 6, Format.W4A8: 4, Format.W8: 8, Format.W8A8: 8, Format.FP8: 8}
 
-GROUPED = {Format.INT4, Format.INT6}
+GROUPED = {Format.INT4, Format.INT6, Format.W4A8}
 """Formats whose columns share a scale in groups; the others have one for each output row."""
 
 SCALE_BITS = 16

@@ -38,6 +38,23 @@ class Fp8Linear(nn.Module):
         return functional.linear(fp8(x), self.weight, self.bias)
 
 
+class W4A8Linear(nn.Module):
+    """y = Q(x) W^T + b with a weight that is rounded already, and int8 activations with a scale for each token."""
+
+    weight: Tensor
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, memory: Memory) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.bias = bias
+        self._memory = memory
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x: (..., in), float32; returns (..., out)."""
+        codes, scale = self._memory.codes(x, per_token)
+        return functional.linear(codes * scale, self.weight, self.bias)
+
+
 @torch.no_grad()
 def quantized(
     model: nn.Module,
@@ -61,6 +78,8 @@ def quantized(
                 made.set_submodule(name, Int8Linear(linear, per_token, memory))
             elif variant.format is Format.FP8:
                 made.set_submodule(name, Fp8Linear(linear))
+            elif variant.format is Format.W4A8:
+                made.set_submodule(name, W4A8Linear(stored(linear.weight, variant, kept=kept), linear.bias, memory))
             else:
                 linear.weight.copy_(stored(linear.weight, variant, kept=kept))
     return made

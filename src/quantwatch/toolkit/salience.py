@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from quantwatch.toolkit.capture import Inputs
-from quantwatch.toolkit.fake_quant import absmax_codes
+from quantwatch.toolkit.fake_quant import TINY, Codes, absmax_codes
 from quantwatch.toolkit.formats import BITS, GROUPED, Variant, kept_columns
 
 FP8_TOP = 448.0
@@ -29,17 +29,29 @@ def grouped(weight: Tensor, *, bits: int, group: int) -> Tensor:
     scale = max|w| / (2^(bits-1) - 1), codes clamped to -2^(bits-1) .. 2^(bits-1) - 1; a group of zeros stays zeros. The
     last group may have fewer columns.
     """
+    codes, scale = group_codes(weight, bits=bits, group=group)
+    return (codes * scale).view(len(weight), -1)[:, : weight.shape[1]]
+
+
+def group_codes(weight: Tensor, *, bits: int, group: int) -> Codes:
+    """The codes and scales of `grouped`: (out, groups, group) and (out, groups, 1), ragged groups filled with zeros."""
     rows, columns = weight.shape
     padded = functional.pad(weight, (0, -columns % group))
     codes, scale = absmax_codes(padded.view(rows, -1, group), bits=bits)
     top = 2 ** (bits - 1)
-    return (codes.clamp_(-top, top - 1) * scale).view(rows, -1)[:, :columns]
+    return Codes(codes.clamp_(-top, top - 1), scale)
 
 
 def fp8(x: Tensor) -> Tensor:
     """X as E4M3 with a scale for each row gives it back: scale = max|x| / 448, the nearest of its numbers. (..., n)."""
-    scale = x.abs().amax(-1, keepdim=True).div(FP8_TOP).clamp_(min=torch.finfo(torch.float32).tiny)
-    return (x / scale).to(torch.float8_e4m3fn).to(x.dtype) * scale
+    codes, scale = fp8_codes(x)
+    return codes.to(x.dtype) * scale
+
+
+def fp8_codes(x: Tensor) -> Codes:
+    """The numbers and scales of `fp8`: (..., n) of type float8_e4m3fn, and (..., 1)."""
+    scale = x.abs().amax(-1, keepdim=True).div(FP8_TOP).clamp_(min=TINY)
+    return Codes((x / scale).to(torch.float8_e4m3fn), scale)
 
 
 def stored(weight: Tensor, variant: Variant, *, kept: Tensor | None = None) -> Tensor:

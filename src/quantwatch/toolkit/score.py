@@ -57,7 +57,7 @@ def exam(
     if len(asked) < 2:
         raise InputError("two different prompts at least are wanted: one leaves no interval")
     sequences = []
-    for number, (prompt, ids) in enumerate(zip(asked, texts(loaded, asked), strict=True), 1):
+    for number, (prompt, ids) in enumerate(zip(asked, texts(loaded, asked, most=None), strict=True), 1):
         given = _given(loaded, prompt, limit) or _answer(loaded, ids, limit, known)
         if not given or one_id_to_the_limit(tuple(given), limit):
             raise InputError(f"prompt {prompt.id}: the full-precision model has no real answer to it")

@@ -12,7 +12,7 @@ from torch import Tensor
 from quantwatch.errors import InputError
 from quantwatch.flow.prompt import Prompt
 from quantwatch.toolkit.answers import fingerprint
-from quantwatch.toolkit.capture import token_ids
+from quantwatch.toolkit.capture import MAX_TOKENS, token_ids
 from quantwatch.toolkit.model import Loaded, load
 from quantwatch.toolkit.outliers import inject_outliers
 
@@ -87,12 +87,12 @@ def subject(
     return replace(loaded, name=fingerprint(folder))
 
 
-def texts(loaded: Loaded, prompts: Sequence[Prompt]) -> list[Tensor]:
-    """Prompts as the model reads them: (1, n) ids each.
+def texts(loaded: Loaded, prompts: Sequence[Prompt], *, most: int | None = MAX_TOKENS) -> list[Tensor]:
+    """Prompts as the model reads them: (1, n) ids each, at most so many; None cuts nothing.
 
     Raises InputError for a tokenizer whose ids the model does not know, which is another model's.
     """
-    return [known(loaded, prompt, token_ids(loaded.tokenizer, prompt)) for prompt in prompts]
+    return [known(loaded, prompt, token_ids(loaded.tokenizer, prompt, most=most)) for prompt in prompts]
 
 
 def known(loaded: Loaded, prompt: Prompt, ids: Tensor) -> Tensor:
