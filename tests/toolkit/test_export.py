@@ -75,6 +75,7 @@ def test_a_folder_is_sound_and_reads_back_exactly(tmp_path: Path, variant: Varia
     for name, value in expected.items():
         wanted = stored(value, variant) if name in rounded else value
         assert torch.equal(found[name], wanted), name
+    assert {one.stat().st_mode & 0o777 for one in tmp_path.glob("*.safetensors")} == {0o644}
 
 
 def test_the_configuration_tells_vllm_how_to_read(tmp_path: Path) -> None:

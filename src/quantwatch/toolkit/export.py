@@ -166,7 +166,9 @@ def _write_shards(
 
     def flush() -> None:
         with disk_errors():
-            save_file(shard, folder / f"{len(kept)}.part", metadata={"format": "pt"})
+            part = folder / f"{len(kept)}.part"
+            save_file(shard, part, metadata={"format": "pt"})
+            part.chmod(0o644)  # it is written for its owner alone, and the server may run as another user
         kept.append(list(shard))
         shard.clear()
 
