@@ -20,7 +20,7 @@ from quantwatch.toolkit.subject import texts
 from quantwatch.toolkit.survey import survey
 from support.real_model import smollm2
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.figures]
 
 
 @cache
