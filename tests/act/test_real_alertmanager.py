@@ -3,8 +3,7 @@
 import asyncio
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,20 +20,11 @@ from quantwatch.flow.notice import Notice, Topic
 from quantwatch.net import Endpoint, Link
 from support.daemons import PATIENCE, free_port
 from support.notices import matter
+from support.prometheus import wait
 from support.receiver import Receiver, received
 
 PROGRAM = next(filter(None, map(shutil.which, ("prometheus-alertmanager", "alertmanager"))), None)
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="the Alertmanager is not installed")
-
-
-def wait(met: Callable[[], Any], what: str) -> Any:
-    """Wait for something that must come."""
-    late = time.monotonic() + PATIENCE
-    while time.monotonic() < late:
-        if result := met():
-            return result
-        time.sleep(0.1)
-    raise AssertionError(f"never {what}")
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from quantwatch.flow.word import Heard
 from quantwatch.flows.case import Case, PoolCase, standing
 from quantwatch.flows.decide import rungs_above
 from quantwatch.flows.keeper import unbroken
-from quantwatch.flows.roll import call_roll
 from quantwatch.flows.watch import Watch
 from quantwatch.judge.fleet import OVERRIDDEN, said, together
 
@@ -27,12 +26,8 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     found = _standing(watch, _waiting(watch, given))
     fallbacks: Mapping[int, Fallback | None] = {}
     if not isinstance(found, str):
-        decider, driver = watch.turns.decider, watch.generation.driver
-        if isinstance(found, Case):
-            fallbacks = {0: await decider.stand_in(found)}
-        else:
-            fallbacks = await decider.stand_ins(found)
-        await call_roll(found.pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
+        members = [found] if isinstance(found, Case) else found.members
+        fallbacks = await watch.turns.decider.ask_ahead(found.pool, [one.target for one in members])
     async with watch.one_at_a_time:
         proposal = _waiting(watch, given)
         case = _standing(watch, proposal)
@@ -46,7 +41,9 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
             raise InputError(f"gateway.driver {name} changes nothing, so there is nothing to approve")
         if isinstance(case, PoolCase):
             return await unbroken(_approve_pool(watch, proposal, case, fallbacks=fallbacks, author=author))
-        return await unbroken(_approve(watch, proposal, case, fallback=fallbacks[0], author=author))
+        return await unbroken(
+            _approve(watch, proposal, case, fallback=fallbacks.get(rungs_above(case.target, case.pool)), author=author)
+        )
 
 
 async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard:
@@ -85,7 +82,8 @@ async def _approve_pool(
     Cap, storm and rate are overridden, and told; who is held back by anything else stays, and that is told too.
     """
     decider, now = watch.turns.decider, watch.clock.now()
-    asked = [await decider.asked(one, fallbacks.get(rungs_above(one))) for one in case.members]
+    stand_ins = [fallbacks.get(rungs_above(one.target, case.pool)) for one in case.members]
+    asked = [await decider.asked(*one) for one in zip(case.members, stand_ins, strict=True)]
     wanted = [replace(one, wish=wish) for one, (wish, _) in zip(case.members, asked, strict=True)]
     ruled = list(zip(wanted, together(asked), strict=True))
     told = tuple(f"overridden: {one.reason}" for one in said([one for _, one in ruled]) if one.brake in OVERRIDDEN)

@@ -1,7 +1,7 @@
 """From the verdicts on a target to an order, or to the reasons why not; everything is written down first."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -13,7 +13,7 @@ from quantwatch.flow.decision import Action, Brake, Decision, Objection, Origin,
 from quantwatch.flow.fleet import Fallback, Fleet
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import fresh_id
-from quantwatch.flows.case import Case, PoolCase, case_of
+from quantwatch.flows.case import Case, case_of
 from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.order import order_of
@@ -22,7 +22,7 @@ from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import scene
 from quantwatch.flows.stand_in import StandIns
-from quantwatch.flows.watched import Watchlist
+from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.judge.brake import insisted, objections, ruling
 from quantwatch.judge.ladder import above, aimed
 from quantwatch.log import logger
@@ -53,22 +53,23 @@ class Decider:
         found = self._case(name)
         if found is None:
             return
-        fallback = await self.stand_in(found)
-        await call_roll(found.pool, found.watchlist, self.memory, driver=self.driver(), now=self.clock.now())
+        fallbacks = await self.ask_ahead(found.pool, [found.target])
         async with self.one_at_a_time:
             case = self._case(name)  # again: what was asked for may have been done meanwhile
             if case is not None and case.pool == found.pool:
-                await unbroken(self._rule(case, fallback))
+                await unbroken(self._rule(case, fallbacks.get(rungs_above(case.target, case.pool))))
 
-    async def stand_in(self, case: Case) -> Fallback | None:
-        """Who would take the traffic, asked right now; it may take seconds, in which nobody else should wait."""
-        found = StandIns(case.watchlist, self.memory, self.driver().abilities)
-        return await found.of(case.target, case.pool, self.clock.now())
+    async def ask_ahead(self, pool: WatchedPool, leaving: Iterable[Watched]) -> Mapping[int, Fallback | None]:
+        """Who would take over from each rung of those that would leave, by how many rungs stand above it, asked now.
 
-    async def stand_ins(self, case: PoolCase) -> Mapping[int, Fallback | None]:
-        """The same for a whole pool: who would take over from each rung, by how many stand above it."""
-        lowest = {rungs_above(one): one for one in case.members}
-        return {above: await self.stand_in(one) for above, one in lowest.items()}
+        The gateway's own list is read as well. Both may take seconds, in which nobody else should wait for the lock.
+        """
+        watchlist, driver = self.watchlist(), self.driver()
+        stand_ins = StandIns(watchlist, self.memory, driver.abilities)
+        lowest = {rungs_above(one, pool): one for one in leaving}
+        found = {above: await stand_ins.of(one, pool, self.clock.now()) for above, one in lowest.items()}
+        await call_roll(pool, watchlist, self.memory, driver=driver, now=self.clock.now())
+        return found
 
     async def _rule(self, case: Case, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)
@@ -181,6 +182,6 @@ class Decider:
         self.memory.told[wanted.target] = key
 
 
-def rungs_above(case: Case) -> int:
+def rungs_above(target: Watched, pool: WatchedPool) -> int:
     """How many rungs stand above a target's own; 0 off a ladder."""
-    return len(above(case.target.name, case.pool.ladder))
+    return len(above(target.name, pool.ladder))

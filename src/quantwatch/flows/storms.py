@@ -15,7 +15,6 @@ from quantwatch.flows.case import PoolCase, pool_case
 from quantwatch.flows.decide import Decider, rungs_above
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.memory import Memory, Pair
-from quantwatch.flows.roll import call_roll
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.weather import guilty, storming
 from quantwatch.judge.fleet import said, together
@@ -108,10 +107,7 @@ class Storms:
         found = self._case(name)
         if found is None:
             return
-        fallbacks = await self.decider.stand_ins(found)
-        await call_roll(
-            found.pool, self.watchlist, self.memory, driver=self.decider.driver(), now=self.decider.clock.now()
-        )
+        fallbacks = await self.decider.ask_ahead(found.pool, [one.target for one in found.members])
         async with self.decider.one_at_a_time:
             case = self._case(name)
             if case is not None and case.pool == found.pool:
@@ -142,7 +138,9 @@ class Storms:
     async def _decision(self, case: PoolCase, fallbacks: Mapping[int, Fallback | None]) -> Decision:
         """Raises StoreError."""
         now, mode = self.decider.clock.now(), case.pool.rules.mode
-        asked = [await self.decider.asked(one, fallbacks.get(rungs_above(one))) for one in case.members]
+        asked = [
+            await self.decider.asked(one, fallbacks.get(rungs_above(one.target, case.pool))) for one in case.members
+        ]
         ruled = together(asked)
         objections = list(said(ruled))
         id_ = fresh_id("d", now, self.decider.random)

@@ -10,12 +10,11 @@ from quantwatch.flow.run import fresh_id
 from quantwatch.flow.state import Axis, Human, Routing, TargetState, Transition
 from quantwatch.flow.word import Heard, Word
 from quantwatch.flows.case import pause_over
+from quantwatch.flows.decide import rungs_above
 from quantwatch.flows.keeper import unbroken
 from quantwatch.flows.order import order_of
 from quantwatch.flows.orders import Due
-from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import scene
-from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool
 from quantwatch.judge.brake import NEEDS_FORCE, ordered
@@ -64,16 +63,14 @@ async def hold(watch: Watch, word: Word) -> Heard:
 async def isolate(watch: Watch, word: Word) -> Heard:
     """Take a target out of traffic and keep it out. Raises InputError where that cannot be, StoreError."""
     asked, pool = configured(watch, word.target)
-    driver = watch.generation.driver
-    found = StandIns(watch.watchlist, watch.memory, driver.abilities)
-    fallback = await found.of(asked, pool, watch.clock.now())
-    await call_roll(pool, watch.watchlist, watch.memory, driver=driver, now=watch.clock.now())
+    fallbacks = await watch.turns.decider.ask_ahead(pool, [asked])
     async with watch.one_at_a_time:
         target, still = configured(watch, word.target)
         if still != pool:
             raise InputError("the configuration has just changed; try again")
         old = watch.memory.target_state(target.name, pool.name)
         if old.routing in (Routing.IN, Routing.CONTRADICTED):
+            fallback = fallbacks.get(rungs_above(target, pool))
             return await unbroken(_isolate(watch, word, target, fallback=fallback))
         await unbroken(put(watch, old, worded(old, Human.FORCED_OUT, word, watch.clock.now()), word))
     return Heard(told=(f"it is out of traffic or on its way by decision {old.owner}, and stays out",))
