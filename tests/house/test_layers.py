@@ -29,6 +29,7 @@ FLOOR = {
     "expose": 3,
     "flows": 4,
     "wiring": 5,
+    "pages": 5,
     "daemon": 6,
     "toolkit": 7,
     "lab": 8,
@@ -44,12 +45,12 @@ PURE = {"measure", "judge"}
 OFFLINE = {"toolkit", "lab"}
 """Rooms that play a node, or work on its model: they know nothing of watching, acting and recording."""
 
-WATCHING = {"act", "record", "expose", "flows", "wiring", "daemon"}
+WATCHING = {"act", "record", "expose", "flows", "wiring", "pages", "daemon"}
 
 OWNERS = {
     "apscheduler": ("config/schedule.py", "daemon/"),
     "httpx": ("net.py", "wiring/", "daemon/build.py", "demo/"),
-    "jinja2": ("act/template.py",),
+    "jinja2": ("act/template.py", "pages/"),
     "jsonschema": ("measure/answer.py",),
     "matplotlib": ("toolkit/", "cli/plots.py"),
     "msgspec": ("probe/wire.py",),
@@ -63,7 +64,7 @@ OWNERS = {
     "sqlalchemy": ("record/",),
     "stamina": ("net.py",),
     "standardwebhooks": ("act/",),
-    "starlette": ("expose/", "daemon/listeners.py", "lab/", "demo/"),
+    "starlette": ("expose/", "pages/", "daemon/listeners.py", "lab/", "demo/"),
     "structlog": ("log.py",),
     "torch": ("measure/", "toolkit/", "lab/"),
     "transformers": ("toolkit/", "lab/"),
