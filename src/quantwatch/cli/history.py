@@ -3,13 +3,16 @@
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from quantwatch.cli.output import write_json
 from quantwatch.cli.store import ConfigOption, JsonOption, StoreOption, console, store_and_shown, store_path
+
+if TYPE_CHECKING:
+    from quantwatch.flow.tokens import PromptsShown
 
 PIPE_COLUMNS = 200
 
@@ -61,9 +64,7 @@ def show(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="A run or decision; beginning or end of its id will do")],
     config: ConfigOption = None,
     store: StoreOption = None,
-    tokens: Annotated[
-        bool, typer.Option("--tokens", help="The tokens behind a run: where both servers differ")
-    ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="The tokens behind a run")] = False,  # noqa: FBT002, a flag
     prompt: Annotated[str | None, typer.Option(help="The tokens of this prompt; the worst one if left out")] = None,
     json_file: JsonOption = None,
 ) -> None:
@@ -74,7 +75,7 @@ def show(
     from quantwatch.record.documents import StoredRun
 
     if tokens or prompt is not None:
-        _tokens(wanted, config, store, prompt=prompt, json_file=json_file)
+        _tokens(wanted, store_and_shown(config, store), prompt=prompt, json_file=json_file)
         return
     out = console(json_file)
     with Archive.open(store_path(config, store)) as archive:
@@ -94,15 +95,13 @@ def show(
         show_decision(found, out)
 
 
-def _tokens(
-    wanted: str, config: Path | None, store: Path | None, *, prompt: str | None, json_file: Path | None
-) -> None:
-    """Show the tokens of a run."""
+def _tokens(wanted: str, where: "tuple[Path, PromptsShown]", *, prompt: str | None, json_file: Path | None) -> None:
+    """Show the tokens of a run. where: the store, and how much of prompts may be shown."""
     from quantwatch.cli.token_view import chosen_prompt, show_tokens
     from quantwatch.flow.tokens_json import tokens_json
     from quantwatch.record.archive import Archive
 
-    path, shown = store_and_shown(config, store)
+    path, shown = where
     with Archive.open(path) as archive:
         run = archive.run(wanted)
         seen = archive.tokens(run.id, shown=shown)

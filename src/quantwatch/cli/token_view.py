@@ -32,9 +32,7 @@ def show_tokens(seen: TokensSeen | None, out: Console, *, shown: PromptsShown, p
         out.print(NOTHING.get(shown, NOTHING[PromptsShown.IDS]), markup=False)
         return
     chosen = chosen_prompt(seen, prompt)
-    out.print(
-        f"tokens of the worst {len(seen.prompts)} of {seen.measured} prompts; --prompt shows another", markup=False
-    )
+    out.print(f"the worst {len(seen.prompts)} of {seen.measured} prompts; --prompt shows another", markup=False)
     out.print(_prompts_table(seen.prompts, chosen), soft_wrap=False)
     out.print(_legend())
     out.print(_golden(chosen, seen.texts))
@@ -99,14 +97,19 @@ def _both_lists(one: TokenSeen, texts: Mapping[int, str]) -> Table:
         table.add_column(name, overflow="fold")
         table.add_column("share", justify="right", no_wrap=True)
     table.add_column("moved", justify="right", no_wrap=True)
-    before = {each.id: each.logprob for each in one.baseline}
+    before = {each.id: math.exp(each.logprob) for each in one.baseline}
     for i in range(max(len(one.baseline), len(one.node))):
         ours, theirs = _at(one.baseline, i), _at(one.node, i)
-        moved = "" if theirs is None else _moved(before.get(theirs.id), theirs.logprob)
+        moved = "" if theirs is None else _moved(before, theirs)
         table.add_row(*_cells(ours, one, texts), *_cells(theirs, one, texts), moved)
-    tails = (f"{one.tail_baseline:.1%}", f"{one.tail_node:.1%}")
-    table.add_row(Text("not listed", style="dim"), tails[0], Text("not listed", style="dim"), tails[1], "")
+    table.add_row(*_others(one.baseline), *_others(one.node), "", style="dim")
     return table
+
+
+def _others(listed: Sequence[Candidate]) -> tuple[str, str]:
+    """What the tokens that are not shown have between them."""
+    rest = max(1.0 - math.fsum(math.exp(each.logprob) for each in listed), 0.0)
+    return ("all others", f"{rest:.1%}") if listed else ("", "")
 
 
 def _at(listed: Sequence[Candidate], place: int) -> Candidate | None:
@@ -119,13 +122,16 @@ def _cells(one: Candidate | None, at: TokenSeen, texts: Mapping[int, str]) -> tu
     return Text(_token(one.id, texts), style="bold" if one.id == at.id else ""), _share(one.logprob)
 
 
-def _moved(before: float | None, now: float) -> str:
-    """How much more or less probable the node finds a token of its list."""
-    return "new" if before is None else f"{math.exp(now) - math.exp(before):+.1%}"
+def _moved(before: Mapping[int, float], one: Candidate) -> str:
+    """How much more or less probable the node finds a token; the baseline's list is a limit for all it leaves out."""
+    if one.id in before:
+        return f"{math.exp(one.logprob) - before[one.id]:+.1%}"
+    least = math.exp(one.logprob) - min(before.values(), default=1.0)
+    return f">{least:+.1%}" if least > 0 else "-"
 
 
 def moved_mass(one: TokenSeen) -> float:
-    """A lower bound on the total variation between both servers: tokens on both lists one by one, all others at once."""
+    """A lower bound on the total variation of both: tokens on both lists one by one, all others at once."""
     theirs = {each.id: math.exp(each.logprob) for each in one.node}
     shared = [(math.exp(each.logprob), theirs[each.id]) for each in one.baseline if each.id in theirs]
     apart = math.fsum(abs(p - q) for p, q in shared)
