@@ -264,7 +264,7 @@ async def test_a_text_that_is_none_is_invalid(body: str) -> None:
     def odd(path: str) -> Response | None:
         return Response(body) if path == "/detokenize" else None
 
-    with pytest.raises(ReplyInvalid, match="/detokenize gave no text for an id|no JSON object"):
+    with pytest.raises(ReplyInvalid, match=r"/detokenize gave no text for an id|no JSON object"):
         await asking(TinyNode(replace=odd)).token_text(97)
 
 
