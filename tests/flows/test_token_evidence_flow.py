@@ -7,10 +7,13 @@ from typing import Any
 import pytest
 from starlette.responses import JSONResponse, Response
 
+from quantwatch.errors import ReplyInvalid
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, Quality
+from quantwatch.flows.stored import StoredBaseline
 from quantwatch.flows.texts import MOST_IDS, learn
 from quantwatch.record.evidence import ids_in
+from support.references import reference
 from support.watching import Bench, restarted, settings, watching
 
 FULL = {"expose": {"prompts": "full"}}
@@ -163,3 +166,21 @@ async def test_a_store_in_trouble_learns_no_words_and_fails_nothing(tmp_path: Pa
         await learn(bench.watch)
 
         assert bench.keeper.trouble is not None
+
+
+async def test_a_baseline_at_rest_is_left_alone_and_asked_later(tmp_path: Path) -> None:
+    async with watching(tmp_path, settings("a", **FULL)) as bench:
+        await bench.rounds(1)
+        account = bench.built.builder.accounts.of("http://baseline")
+        account.row, account.rest_until = 1, bench.clock.time + 60.0
+        await learn(bench.watch)
+        assert bench.baseline.detokenized == []
+
+        await bench.advance(61)
+        await learn(bench.watch)
+        assert kept(bench).texts
+
+
+async def test_enrolled_answers_have_no_words() -> None:
+    with pytest.raises(ReplyInvalid, match="no tokenizer"):
+        await StoredBaseline(reference("letters-0")).token_text(5)
