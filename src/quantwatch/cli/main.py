@@ -28,6 +28,7 @@ from quantwatch.cli import (
     serve,
     store,
     toolkit,
+    watch,
 )
 from quantwatch.cli.exit_codes import INTERNAL, OK, USAGE
 from quantwatch.errors import InputError, ProbeError, StoreError
@@ -50,6 +51,7 @@ app.command("run")(daemon.command)
 app.command("inspect")(inspect.command)
 app.command("enroll")(enroll.command)
 app.command("status")(admin.status)
+app.command("watch")(watch.command)
 app.command("pause")(admin.pause)
 app.command("resume")(admin.resume)
 app.command("reload")(admin.reload)
