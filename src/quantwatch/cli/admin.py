@@ -122,9 +122,14 @@ def daemon_at(config: Path) -> "tuple[Endpoint, str]":
 
     server = load_listen(config)
     token = server.admin_token.resolve() if server.admin_token is not None else None
-    host, _, port = server.admin_listen.rpartition(":")
-    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104, what listens everywhere is here too
-    return Endpoint("quantwatch", f"http://{here}:{port}", api_key=token), f"{host}:{port}"
+    return Endpoint("quantwatch", here(server.admin_listen), api_key=token), server.admin_listen
+
+
+def here(listen: str) -> str:
+    """The URL by which a listener of this machine is reached."""
+    host, _, port = listen.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104, what listens everywhere is here too
+    return f"http://{host}:{port}"
 
 
 def read_answer(answer: "Answer", address: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from quantwatch.cli import (
     rollout,
     serve,
     store,
+    support_bundle,
     toolkit,
     watch,
 )
@@ -68,6 +69,7 @@ app.command("diff")(history.diff)
 app.command("drill")(gateway.drill)
 app.command("check-config")(config.check_config)
 app.command("gateway-file")(config.gateway_file)
+app.command("support-bundle")(support_bundle.command)
 app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(gateway.app, name="gateway")

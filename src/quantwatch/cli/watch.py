@@ -85,7 +85,7 @@ class Watching:
             Live(console=out, screen=True, auto_refresh=False) as live,
         ):
             looking = asyncio.create_task(self._look_on())
-            looking.add_done_callback(lambda _: self.end())  # a fault of ours must be seen, not a picture standing still
+            looking.add_done_callback(lambda _: self.end())  # a fault of ours must be seen
             try:
                 while not self._ended.is_set():
                     page = self._page(out, height=out.height)
