@@ -25,6 +25,14 @@ REFERENCE = re.compile(r"\b(env|file):([^\s'\",#\]}]+)")
 SHORTEST = 4
 """Characters; a shorter secret is masked where it stands as a word of its own, or every text would be full of masks."""
 
+SAID = (
+    re.compile(r"(?i)\b((?:password|passwd|passphrase|secret)\s*:\s*['\"]?)[^\s,;'\"]+"),
+    re.compile(r"(?i)\b((?:[\w-]*token|api[_-]?key|authorization)\s*:\s*)(?:'[^']*'|\"[^\"]*\"|(?=\S*\d)[^\s,;]{6,})"),
+)
+"""`password: ...` in a line. The log lets these stand, where they are mostly messages about a setting; here a word that
+is masked too many costs nothing.
+"""
+
 LONGEST_PIECE = LONGEST_TEXT // 2
 NOT_PLAIN = (yaml.YAMLError, RecursionError, ValueError)
 
@@ -97,6 +105,8 @@ class Redaction:
         # Very long lines are masked in pieces, since the masking of log lines would cut them.
         pieces = [known[i : i + LONGEST_PIECE] for i in range(0, len(known), LONGEST_PIECE)]
         masked = "".join(without_secrets(one) for one in pieces)
+        for pattern in SAID:
+            masked = pattern.sub(rf"\g<1>{MASK}", masked)
         if masked != known:
             self.found[place, "password, token or cookie by its look"] += 1
         return self._known(masked)
