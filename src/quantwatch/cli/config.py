@@ -64,6 +64,7 @@ def checked(file: Path) -> dict[str, Any]:
         "windows": [_window(one, SystemClock().now()) for one in settings.windows],
         "warnings": [
             *_unset_secrets(settings),
+            *_untraced(settings),
             *advice(settings),
             *over_budget(settings, estimated),
             *_unproven(settings),
@@ -105,6 +106,15 @@ def _unproven(settings: Any) -> list[str]:
         f"gateway.driver: {name} is not proven against the real program; run `quantwatch gateway test` on every target "
         "before a pool may act"
     ]
+
+
+def _untraced(settings: Any) -> list[str]:
+    """Traces that this installation cannot send."""
+    from quantwatch.daemon.tracing import installed
+
+    if settings.tracing is None or installed():
+        return []
+    return ["tracing: its packages are not installed here, so nothing is traced: pip install 'quantwatch[otel]'"]
 
 
 def _unset_secrets(settings: Any) -> list[str]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -25,6 +25,7 @@ from quantwatch.flows.yardstick import Bench, Yardstick
 from quantwatch.judge.confidence import enlarged
 from quantwatch.probe.contract import Prober
 from quantwatch.probe.cost import CONFIRM_POSITIONS
+from quantwatch.trace import NoTracer, Tracer, step
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Turn:
     timeout_seconds: float
     tell: Callable[[Progress], None] = lambda _: None
     library: Library | None = None
+    tracer: Tracer = field(default_factory=NoTracer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +178,15 @@ async def checked(comparison: Comparison, wanted: WatchedSet, turn: Turn, *, tho
     if baseline.introduction is None or baseline.stopped is not None or not isinstance(maker, GoldenMaker):
         return nothing
     bench = Bench(baseline, maker, comparison.plan)
-    try:
-        async with asyncio.timeout(turn.timeout_seconds):
-            return await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
-    except (StoreError, TimeoutError):
-        return nothing
+    with step("self-check", {"quantwatch.self_check.thorough": thorough}) as span:
+        try:
+            async with asyncio.timeout(turn.timeout_seconds):
+                found = await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
+        except (StoreError, TimeoutError) as exc:
+            span.fail(type(exc).__name__)
+            return nothing
+        span.note({"quantwatch.self_check.sound": found.sound, "quantwatch.self_check.drift": found.drift})
+        return found
 
 
 def _believed(quality: Quality, reason: str, check: Check, standing: ReferenceStanding) -> tuple[Quality, str]:
