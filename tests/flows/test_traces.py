@@ -26,7 +26,7 @@ from support.watching import restarted, watching
 
 BAD = 1.0
 CLIENT = 3
-PARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-01")
+PARENT = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-0[13]")
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from quantwatch.flows.yardstick import Bench, Yardstick
 from quantwatch.judge.confidence import enlarged
 from quantwatch.probe.contract import Prober
 from quantwatch.probe.cost import CONFIRM_POSITIONS
-from quantwatch.trace import NoTracer, Tracer, step
+from quantwatch.trace import NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +173,15 @@ def _said(result: Report, one: SetReport, limit: float | None) -> tuple[Quality,
 
 async def checked(comparison: Comparison, wanted: WatchedSet, turn: Turn, *, thorough: bool, clean: bool) -> Check:
     """Hold the baseline against its own stored answers; it says nothing where baseline or store was not there."""
-    baseline, maker = comparison.baseline, comparison.maker
-    nothing = Check(turn.clock.now(), sound=None)
+    baseline, maker, nothing = comparison.baseline, comparison.maker, Check(turn.clock.now(), sound=None)
     if baseline.introduction is None or baseline.stopped is not None or not isinstance(maker, GoldenMaker):
         return nothing
-    bench = Bench(baseline, maker, comparison.plan)
-    with step("self-check", {"quantwatch.self_check.thorough": thorough}) as span:
-        try:
-            async with asyncio.timeout(turn.timeout_seconds):
-                found = await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
-        except (StoreError, TimeoutError) as exc:
-            span.fail(type(exc).__name__)
-            return nothing
-        span.note({"quantwatch.self_check.sound": found.sound, "quantwatch.self_check.drift": found.drift})
-        return found
+    try:
+        async with asyncio.timeout(turn.timeout_seconds):
+            bench = Bench(baseline, maker, comparison.plan)
+            return await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
+    except (StoreError, TimeoutError):
+        return nothing
 
 
 def _believed(quality: Quality, reason: str, check: Check, standing: ReferenceStanding) -> tuple[Quality, str]:

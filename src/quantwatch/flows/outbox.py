@@ -15,9 +15,8 @@ from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory, moved
 from quantwatch.flows.order import settled
 from quantwatch.flows.resting import keep_pause, own_pause
-from quantwatch.flows.spans import ordered, outcome_of
+from quantwatch.flows.spans import order_ended, traced_order
 from quantwatch.log import logger
-from quantwatch.trace import current, step
 
 log = logger()
 
@@ -70,7 +69,8 @@ class Outbox:
         if decision in self._tasks and not self._tasks[decision].done():
             return
         self._intents[decision] = intent
-        task = self._tasks[decision] = asyncio.create_task(self._carry(intent), name=f"order {decision}")
+        work = traced_order(intent.order, self._carry(intent))
+        task = self._tasks[decision] = asyncio.create_task(work, name=f"order {decision}")
         task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
@@ -100,10 +100,6 @@ class Outbox:
         self._tasks = {decision: one for decision, one in self._tasks.items() if one not in tasks}
 
     async def _carry(self, intent: Intent) -> None:
-        with step("order at the gateway", ordered(intent.order), outward=True):
-            await self._carry_out(intent)
-
-    async def _carry_out(self, intent: Intent) -> None:
         order = intent.order
         driver = self._driver(order)
         if driver.name != order.driver:
@@ -149,9 +145,7 @@ class Outbox:
         await unbroken(self._settle(order, outcome))
 
     async def _settle(self, order: Order, outcome: Outcome) -> None:
-        current().note(outcome_of(outcome))
-        if outcome.result not in DONE:
-            current().fail(outcome.detail)
+        order_ended(outcome)
         async with self._one_at_a_time:  # so that no word of a person is lost that is written meanwhile
             await self._end(order, outcome)
         await self._rest(order, outcome)

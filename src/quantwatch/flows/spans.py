@@ -1,14 +1,16 @@
 """What spans say: attributes by the semantic conventions of OpenTelemetry where those have a name, else by our own."""
 
+from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
-from quantwatch.flow.decision import Decision, Order, Outcome
+from quantwatch.flow.check import Check
+from quantwatch.flow.decision import DONE, Decision, Order, Outcome
 from quantwatch.flow.identity import Identity
 from quantwatch.flow.prompt import GoldenSequence
 from quantwatch.flow.run import RunRecord, Trigger
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.probe.contract import Ask
-from quantwatch.trace import Value
+from quantwatch.trace import Value, current, step
 
 Known = dict[str, Value | None]
 
@@ -70,16 +72,30 @@ def decided(made: Decision) -> Known:
     }
 
 
-def ordered(order: Order) -> Known:
-    """Of an order that is carried out."""
-    return {
+async def traced_check(check: Awaitable[Check]) -> Check:
+    """A self-check of the baseline, as a span."""
+    with step("self-check") as span:
+        found = await check
+        known: Known = {"sound": found.sound, "drift": found.drift, "thorough": found.thorough}
+        span.note({f"quantwatch.self_check.{name}": value for name, value in known.items()})
+        return found
+
+
+async def traced_order(order: Order, work: Awaitable[None]) -> None:
+    """An order that is carried out, as a span of the run that led to it."""
+    known: Known = {
         "quantwatch.target": order.target,
         "quantwatch.decision.id": order.decision,
         "quantwatch.decision.action": order.action.value,
         "quantwatch.gateway.driver": order.driver,
     }
+    with step("order at the gateway", known, outward=True):
+        await work
 
 
-def outcome_of(outcome: Outcome) -> Known:
-    """Of how an order ended."""
-    return {"quantwatch.order.result": outcome.result.value, "quantwatch.order.attempts": outcome.attempts}
+def order_ended(outcome: Outcome) -> None:
+    """Note how the order ended that is under way."""
+    span = current()
+    span.note({"quantwatch.order.result": outcome.result.value, "quantwatch.order.attempts": outcome.attempts})
+    if outcome.result not in DONE:
+        span.fail(outcome.detail)
