@@ -235,7 +235,9 @@ def running(place: Site) -> Iterator[Site]:
             yield place
 
 
-def test_of_a_running_daemon_status_and_metrics_are_in_it(running: Site) -> None:
+def test_of_a_running_daemon_status_and_metrics_are_in_it(running: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "--config", str(running.file), "--once"]) in (0, 2)
+    assert "int8-a" in capsys.readouterr().out
     files, _ = bundled(running, "--log", running.folder / "daemon.out")
 
     assert "quantwatch_build_info" in files["daemon/metrics.txt"]
