@@ -78,7 +78,7 @@ def add_store(bundle: Bundle, store: Callable[[], Path], limit: int) -> None:
 def add_logs(bundle: Bundle, logs: list[Path], unit: str | None) -> None:
     """The ends of log files, and of a unit's journal."""
     for i, path in enumerate(logs, start=1):
-        bundle.text(f"logs/{i}-{path.name}", lambda path=path: _end_of(path))  # type: ignore[misc]
+        bundle.text(f"logs/{i}-{path.name}", lambda path=path: end_of(path))  # type: ignore[misc]
     if unit is not None:
         bundle.text("logs/journal.log", lambda: _journal(unit))
 
@@ -146,12 +146,12 @@ def _asked(endpoint: "Endpoint", path: str) -> str:
     return asyncio.run(ask())
 
 
-def _end_of(path: Path) -> str:
+def end_of(path: Path, most: int = MOST_LOG) -> str:
     """The last bytes of a file, from the beginning of a line on."""
     with path.open("rb") as log:
         size = log.seek(0, 2)
-        log.seek(max(0, size - MOST_LOG))
-        if size > MOST_LOG:
+        log.seek(max(0, size - most))
+        if size > most:
             log.readline()
         return log.read().decode("utf-8", "replace")
 
