@@ -75,7 +75,8 @@ def base_url(url: str) -> str:
 class Link:
     """HTTP to one server. Use as an async context manager; transport is injected in tests.
 
-    heard: hears of every exchange its seconds and, in one word, what went wrong.
+    heard: hears of every exchange its seconds and, in one word, what went wrong. carried: headers of the moment, which
+    every request gets besides.
     """
 
     def __init__(
@@ -85,9 +86,11 @@ class Link:
         *,
         transport: httpx.AsyncBaseTransport | None = None,
         heard: Heard = lambda _, __: None,
+        carried: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self.endpoint = endpoint
         self._heard = heard
+        self._carried = carried
         self.url = base_url(endpoint.url)
         self._limits = limits or Limits()
         self._client = httpx.AsyncClient(
@@ -191,6 +194,8 @@ class Link:
         started = time.perf_counter()
         with _mapped(self.name, self._limits):
             address = httpx.URL(url).copy_merge_params(query or {})
+            if carried := self._carried():
+                request["headers"] = {**(request.get("headers") or {}), **carried}
             async with asyncio.timeout(self._limits.total_seconds):
                 async with self._client.stream(method, address, **request) as response:
                     content = b"".join([chunk async for chunk in self._limited(response)])

@@ -38,6 +38,8 @@ COMMANDS: list[list[str] | None] = [
     ["gateway", "test", "--help"],
     ["drill", "--help"],
     ["status", "--help"],
+    ["watch", "--help"],
+    ["support-bundle", "--help"],
     ["history", "--help"],
     ["show", "--help"],
     ["diff", "--help"],

@@ -35,6 +35,7 @@ from quantwatch.flows.watch import Watch
 from quantwatch.record.archive import Archive, StoredDecision
 from quantwatch.record.documents import StoredRun
 from quantwatch.record.store import Options, Store
+from quantwatch.trace import NoTracer, Tracer
 from support.gateway import Gateway
 from support.tiny_node import TinyModel, TinyNode
 
@@ -345,6 +346,7 @@ async def watching(
     nodes: Mapping[str, TinyNode] | None = None,
     clock: HandClock | None = None,
     options: Options | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Bench]:
     """A watch over sound nodes, as many as are configured, that has begun."""
     write_prompts(folder)
@@ -375,6 +377,7 @@ async def watching(
                 folder=folder,
                 cache=folder / "cache",
                 transport=wire,
+                tracer=tracer or NoTracer(),
             )
             built = await build(chosen, base)
             bench = Bench(folder, time, wire, called, given, keeper, memory, meters, built)

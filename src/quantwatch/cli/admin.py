@@ -20,9 +20,10 @@ from quantwatch.errors import InputError, ProbeError
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
 
 if TYPE_CHECKING:
-    from quantwatch.net import Answer, Link
+    from quantwatch.net import Answer, Endpoint, Link
 
 Config = Annotated[Path, typer.Option(help="The YAML configuration file; it names the admin listener")]
+STATUS = "/api/v1/status"
 UNAUTHORIZED = 401
 Json = Annotated[Path | None, typer.Option("--json", help="Write it as JSON; - for standard output")]
 
@@ -32,14 +33,19 @@ def status(config: Config, json_file: Json = None) -> None:
 
     Exit code: 0 all is well, 1 a target is degraded or corrupted, 2 something cannot be told, 3 no daemon answers.
     """
-    board = asked(config, lambda link: link.get("/api/v1/status"))
+    board = asked(config, lambda link: link.get(STATUS))
     if json_file is not None:
         write_json(board, json_file)
     if json_file != STANDARD_OUTPUT:
         show_status(board, Terminal(highlight=False), now=SystemClock().now())
+    raise typer.Exit(board_code(board))
+
+
+def board_code(board: dict[str, Any]) -> int:
+    """Exit code of a board: a breach, else something that cannot be told, else all is well."""
     qualities = {Quality(one["quality"]) for one in board["targets"]}
     cannot_tell = qualities & CANNOT_TELL or not board["ready"]
-    raise typer.Exit(BREACH if qualities & BREACHES else CANNOT_SAY if cannot_tell else OK)
+    return BREACH if qualities & BREACHES else CANNOT_SAY if cannot_tell else OK
 
 
 def reload(config: Config) -> None:
@@ -91,14 +97,9 @@ def accept_baseline(
 
 def asked(config: Path, action: "Callable[[Link], Awaitable[Answer]]") -> dict[str, Any]:
     """Ask the daemon; its JSON. Raises InputError when none answers or it refuses."""
-    from quantwatch.config.load import load_listen
-    from quantwatch.net import Endpoint, Limits, Link
+    from quantwatch.net import Limits, Link
 
-    server = load_listen(config)
-    token = server.admin_token.resolve() if server.admin_token is not None else None
-    host, _, port = server.admin_listen.rpartition(":")
-    here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104, what listens everywhere is here too
-    endpoint = Endpoint("quantwatch", f"http://{here}:{port}", api_key=token)
+    endpoint, address = daemon_at(config)
 
     async def ask() -> "Answer":
         async with Link(endpoint, Limits(connect_seconds=5, total_seconds=60)) as link:
@@ -108,13 +109,30 @@ def asked(config: Path, action: "Callable[[Link], Awaitable[Answer]]") -> dict[s
         answer = asyncio.run(ask())
     except ProbeError as exc:
         raise InputError(
-            f"no daemon answers on {host}:{port} (server.admin_listen of {config}): {exc.reason}\nIs it running? "
+            f"no daemon answers on {address} (server.admin_listen of {config}): {exc.reason}\nIs it running? "
             "`quantwatch run` or its systemd unit starts it, and its log says why it ended."
         ) from exc
-    return _read(answer, f"{host}:{port}")
+    return read_answer(answer, address)
 
 
-def _read(answer: "Answer", address: str) -> dict[str, Any]:
+def daemon_at(config: Path) -> "tuple[Endpoint, str]":
+    """Where the daemon of a configuration listens, and that address for messages. Raises InputError."""
+    from quantwatch.config.load import load_listen
+    from quantwatch.net import Endpoint
+
+    server = load_listen(config)
+    token = server.admin_token.resolve() if server.admin_token is not None else None
+    return Endpoint("quantwatch", here(server.admin_listen), api_key=token), server.admin_listen
+
+
+def here(listen: str) -> str:
+    """The URL by which a listener of this machine is reached."""
+    host, _, port = listen.rpartition(":")
+    host = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104, what listens everywhere is here too
+    return f"http://{host}:{port}"
+
+
+def read_answer(answer: "Answer", address: str) -> dict[str, Any]:
     """The daemon's JSON. Raises InputError when it refuses, or when something else answers."""
     try:
         told = json.loads(answer.body)

@@ -24,6 +24,15 @@ def check_config(
     ] = None,
 ) -> None:
     """Check a configuration file and tell what it will cost. Exit code 3 with every problem when it is wrong."""
+    summary = checked(file)
+    if json_file is None:
+        _show(summary)
+    else:
+        write_json(summary, json_file)
+
+
+def checked(file: Path) -> dict[str, Any]:
+    """What `quantwatch check-config` tells of a file. Raises ConfigError or InputError when it is wrong."""
     from quantwatch.config.advice import advice
     from quantwatch.config.load import load_settings
     from quantwatch.flows.costs import costs, over_budget
@@ -33,7 +42,7 @@ def check_config(
     settings = load_settings(file, shipped=shipped)
     _try_package(settings, file)
     estimated = costs(settings, folder=file.parent, shipped=shipped)
-    summary = {
+    return {
         "schema": 1,
         "file": str(file),
         "targets": [target.name for target in settings.targets],
@@ -55,16 +64,13 @@ def check_config(
         "windows": [_window(one, SystemClock().now()) for one in settings.windows],
         "warnings": [
             *_unset_secrets(settings),
+            *_untraced(settings),
             *advice(settings),
             *over_budget(settings, estimated),
             *_unproven(settings),
             *_gateway_file(settings, file),
         ],
     }
-    if json_file is None:
-        _show(summary)
-    else:
-        write_json(summary, json_file)
 
 
 def _gateway(settings: Any) -> dict[str, Any]:
@@ -100,6 +106,15 @@ def _unproven(settings: Any) -> list[str]:
         f"gateway.driver: {name} is not proven against the real program; run `quantwatch gateway test` on every target "
         "before a pool may act"
     ]
+
+
+def _untraced(settings: Any) -> list[str]:
+    """Traces that this installation cannot send."""
+    from quantwatch.daemon.tracing import installed
+
+    if settings.tracing is None or installed():
+        return []
+    return ["tracing: its packages are not installed here, so nothing is traced: pip install 'quantwatch[otel]'"]
 
 
 def _unset_secrets(settings: Any) -> list[str]:

@@ -27,7 +27,9 @@ from quantwatch.cli import (
     rollout,
     serve,
     store,
+    support_bundle,
     toolkit,
+    watch,
 )
 from quantwatch.cli.exit_codes import INTERNAL, OK, USAGE
 from quantwatch.errors import InputError, ProbeError, StoreError
@@ -50,6 +52,7 @@ app.command("run")(daemon.command)
 app.command("inspect")(inspect.command)
 app.command("enroll")(enroll.command)
 app.command("status")(admin.status)
+app.command("watch")(watch.command)
 app.command("pause")(admin.pause)
 app.command("resume")(admin.resume)
 app.command("reload")(admin.reload)
@@ -66,6 +69,7 @@ app.command("diff")(history.diff)
 app.command("drill")(gateway.drill)
 app.command("check-config")(config.check_config)
 app.command("gateway-file")(config.gateway_file)
+app.command("support-bundle")(support_bundle.command)
 app.command("schema")(config.schema)
 app.add_typer(prompts.app, name="prompts")
 app.add_typer(gateway.app, name="gateway")

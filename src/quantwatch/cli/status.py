@@ -36,7 +36,7 @@ def show_status(board: dict[str, Any], console: Console, *, now: datetime) -> No
             console.print(Padding(Text(reason, style=style), (0, 0, 0, 2)))
     if rows:
         console.print()
-    for said, style in _notices(board, now):
+    for said, style in notices(board, now):
         console.print(Text(said, style=style))
 
 
@@ -91,7 +91,7 @@ def _bad_set(one: dict[str, Any], now: datetime) -> str:
     return f"{one['task_set']}: {one['quality']}{row}, {ran}{stale}, {period} ({one['run']})"
 
 
-def _notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
+def notices(board: dict[str, Any], now: datetime) -> Iterator[tuple[str, str]]:
     """Sentences about everything but the targets, the worst first within each kind."""
     yield from ((f"not ready: {one}", "bold red") for one in board["not_ready"])
     yield from _own(board["own"])

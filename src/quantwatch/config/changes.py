@@ -13,6 +13,7 @@ NEEDS_RESTART = (
     "server.admin_token",
     "store.path",
     "logging",
+    "tracing",
 )
 """Settings that a running daemon cannot change."""
 

@@ -15,6 +15,7 @@ from quantwatch.config.schedule import check_cron
 from quantwatch.config.secrets import Secret
 from quantwatch.config.server import Listen, ServerSettings, written
 from quantwatch.config.strict import Name, Strict
+from quantwatch.config.tracing import TracingSettings
 from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
 from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.decision import Lane, PoolMode
@@ -274,6 +275,7 @@ class Settings(Strict):
     store: StoreSettings = Field(default_factory=StoreSettings, description="Where runs and decisions are kept")
     server: ListenSettings = Field(default_factory=ListenSettings, description="Where quantwatch itself listens")
     expose: ExposeSettings = Field(default_factory=ExposeSettings, description="How much quantwatch shows")
+    tracing: TracingSettings | None = Field(None, description="Where traces of runs go; nowhere if left out")
     logging: LogSettings = Field(default_factory=LogSettings, description="How quantwatch speaks")
 
 

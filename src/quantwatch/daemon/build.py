@@ -29,6 +29,7 @@ from quantwatch.flows.yardstick import Yardstick
 from quantwatch.probe.account import Accounts
 from quantwatch.prompts.load import shipped_sets
 from quantwatch.record.reference_folder import ReferenceFolder
+from quantwatch.trace import NoTracer, Tracer
 from quantwatch.wiring.tools import Tools
 
 
@@ -49,6 +50,7 @@ class Builder:
     meters: Meters | None = None
     accounts: Accounts = field(default_factory=Accounts)
     notes: Notes = field(default_factory=MemoryNotes)
+    tracer: Tracer = field(default_factory=NoTracer)
 
     async def generation(self, settings: Settings) -> Generation:
         """Everything that a configuration needs. Raises InputError; nothing stays open then."""
@@ -70,7 +72,15 @@ class Builder:
 
     def _tools(self) -> Tools:
         """The accounts are the same for every configuration, so that a reload fills no budget up again."""
-        tools = Tools(self.clock, self.random, self.transport, self._heard, accounts=self.accounts, notes=self.notes)
+        tools = Tools(
+            self.clock,
+            self.random,
+            self.transport,
+            self._heard,
+            accounts=self.accounts,
+            notes=self.notes,
+            tracer=self.tracer,
+        )
         if self.meters is None:
             return tools
         return replace(tools, spent=self.meters.probe_sent, restarted=self.meters.probe_restarted)
@@ -98,6 +108,7 @@ class Base:
     folder: Path
     cache: Path | None = None
     transport: httpx.AsyncBaseTransport | None = None
+    tracer: Tracer = field(default_factory=NoTracer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,7 @@ async def build(settings: Settings, base: Base) -> Built:
         base.transport,
         base.meters,
         notes=StoreNotes(base.keeper),
+        tracer=base.tracer,
     )
     generation = await builder.generation(settings)
     watch = Watch(generation, base.memory, base.keeper, base.meters, base.clock, base.random, own=base.own)

@@ -24,6 +24,7 @@ from quantwatch.daemon.signals import Signals
 from quantwatch.daemon.storing import opened
 from quantwatch.daemon.systemd import Notifier
 from quantwatch.daemon.timetable import Entry, Timetable
+from quantwatch.daemon.tracing import tracer_of
 from quantwatch.errors import InputError, QuantwatchError
 from quantwatch.expose.admin import Reloaded, admin_app
 from quantwatch.expose.app import public_app
@@ -197,6 +198,8 @@ class Daemon:
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""
         build = await asyncio.to_thread(_import_build)
+        tracer = await asyncio.to_thread(tracer_of, self.settings.tracing)
+        stack.push_async_callback(tracer.close)
         base = build.Base(
             keeper,
             self.memory,
@@ -206,6 +209,7 @@ class Daemon:
             own=self._own,
             folder=self.file.parent,
             cache=self._cache,
+            tracer=tracer,
         )
         built = await build.build(self.settings, base)
         stack.push_async_callback(built.watch.close)

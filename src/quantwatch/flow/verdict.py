@@ -41,6 +41,11 @@ def worst(qualities: "list[Quality]") -> Quality:
     return max(qualities, key=_SEVERITY.__getitem__, default=Quality.UNKNOWN)
 
 
+def severity(quality: Quality) -> int:
+    """A number by which qualities are put in order; the worst has the highest."""
+    return _SEVERITY[quality]
+
+
 class Metric(StrEnum):
     """The numbers that carry limits."""
 

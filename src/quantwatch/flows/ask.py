@@ -11,6 +11,7 @@ from quantwatch.flow.load import Load
 from quantwatch.flow.observation import Missing
 from quantwatch.flow.prompt import GoldenSequence, ProbeMode
 from quantwatch.flow.verdict import Quality
+from quantwatch.flows.spans import asking, role
 from quantwatch.flows.stored import StoredBaseline
 from quantwatch.judge.blame import hopeless, quality_of
 from quantwatch.probe.budget import RESTARTED, RESTARTED_ADVICE
@@ -19,6 +20,7 @@ from quantwatch.probe.contract import Ask, Generation, Prober
 from quantwatch.probe.handshake import Introduction, introduce
 from quantwatch.probe.ledger import Ledger
 from quantwatch.probe.strikes import Strikes
+from quantwatch.trace import step
 
 T = TypeVar("T")
 
@@ -113,9 +115,13 @@ class Server:
         if ask.rank is None:
             self.turns += 1
             ask = replace(ask, rank=self._rank())
-        seen = await self.guarded(sequence.prompt_id, lambda: sight(lambda: self.prober.distribution(sequence, ask)))
-        if isinstance(seen, Missing):
-            return seen
+        with step(f"ask {role(self.name)}", asking(self.identity, sequence, ask), outward=True) as span:
+            seen = await self.guarded(
+                sequence.prompt_id, lambda: sight(lambda: self.prober.distribution(sequence, ask))
+            )
+            if isinstance(seen, Missing):
+                span.fail(seen.reason)
+                return seen
         if seen.corruption is not None:
             self.suspect(seen.corruption, confirmed=seen.confirmed)
         if seen.distribution is None:

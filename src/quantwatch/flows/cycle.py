@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
@@ -27,6 +27,7 @@ from quantwatch.flows.yardstick import Bench, Yardstick
 from quantwatch.judge.confidence import enlarged
 from quantwatch.probe.contract import Prober
 from quantwatch.probe.cost import CONFIRM_POSITIONS
+from quantwatch.trace import NoTracer, Tracer
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class Turn:
     tell: Callable[[Progress], None] = lambda _: None
     library: Library | None = None
     shown: PromptsShown = PromptsShown.IDS
+    tracer: Tracer = field(default_factory=NoTracer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,13 +166,12 @@ async def _within(run: Awaitable[Report], seconds: float) -> Report | None:
 
 async def checked(comparison: Comparison, wanted: WatchedSet, turn: Turn, *, thorough: bool, clean: bool) -> Check:
     """Hold the baseline against its own stored answers; it says nothing where baseline or store was not there."""
-    baseline, maker = comparison.baseline, comparison.maker
-    nothing = Check(turn.clock.now(), sound=None)
+    baseline, maker, nothing = comparison.baseline, comparison.maker, Check(turn.clock.now(), sound=None)
     if baseline.introduction is None or baseline.stopped is not None or not isinstance(maker, GoldenMaker):
         return nothing
-    bench = Bench(baseline, maker, comparison.plan)
     try:
         async with asyncio.timeout(turn.timeout_seconds):
+            bench = Bench(baseline, maker, comparison.plan)
             return await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
     except (StoreError, TimeoutError):
         return nothing

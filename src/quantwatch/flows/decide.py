@@ -21,11 +21,13 @@ from quantwatch.flows.orders import Due, Orders
 from quantwatch.flows.proposals import Proposals
 from quantwatch.flows.roll import call_roll
 from quantwatch.flows.scene import scene
+from quantwatch.flows.spans import decided
 from quantwatch.flows.stand_in import StandIns
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.judge.brake import insisted, objections, ruling
 from quantwatch.judge.ladder import above, aimed
 from quantwatch.log import logger
+from quantwatch.trace import current
 
 log = logger()
 
@@ -73,6 +75,7 @@ class Decider:
 
     async def _rule(self, case: Case, fallback: Fallback | None) -> None:
         decision = await self._decision(case, fallback)
+        current().note(decided(decision))
         for objection in decision.objections:
             self.meters.suppressed(case.pool.name, objection.brake)
         if decision.ruling is Ruling.ACT:

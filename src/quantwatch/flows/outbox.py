@@ -15,6 +15,7 @@ from quantwatch.flows.keeper import Keeper, unbroken
 from quantwatch.flows.memory import Memory, moved
 from quantwatch.flows.order import settled
 from quantwatch.flows.resting import keep_pause, own_pause
+from quantwatch.flows.spans import order_ended, traced_order
 from quantwatch.log import logger
 
 log = logger()
@@ -68,7 +69,8 @@ class Outbox:
         if decision in self._tasks and not self._tasks[decision].done():
             return
         self._intents[decision] = intent
-        task = self._tasks[decision] = asyncio.create_task(self._carry(intent), name=f"order {decision}")
+        work = traced_order(intent.order, self._carry(intent))
+        task = self._tasks[decision] = asyncio.create_task(work, name=f"order {decision}")
         task.add_done_callback(self._ended)
 
     async def idle(self) -> None:
@@ -143,6 +145,7 @@ class Outbox:
         await unbroken(self._settle(order, outcome))
 
     async def _settle(self, order: Order, outcome: Outcome) -> None:
+        order_ended(outcome)
         async with self._one_at_a_time:  # so that no word of a person is lost that is written meanwhile
             await self._end(order, outcome)
         await self._rest(order, outcome)

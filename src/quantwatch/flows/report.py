@@ -9,6 +9,7 @@ from quantwatch.flows.gather import NodeRun, SetRun
 from quantwatch.flows.handshake import handshake
 from quantwatch.judge.conclude import conclude, seen_once, seen_twice
 from quantwatch.measure.compare import measure
+from quantwatch.trace import step
 
 BLIND = "its /metrics could not be read, so probes were sent without looking at its load"
 
@@ -58,8 +59,12 @@ def _own_quality(run: NodeRun) -> tuple[Quality, str] | None:
 
 def _task_set(gathered: SetRun, run: NodeRun, comparison: Comparison) -> SetReport:
     planned, pairs, plan = gathered.planned, gathered.pairs, comparison.plan
-    divergence = measure(pairs, scope=plan.scope, evidence=planned.evidence, level=plan.level) if pairs else None
+    with step("measure", {"quantwatch.pairs": len(pairs)}):
+        divergence = measure(pairs, scope=plan.scope, evidence=planned.evidence, level=plan.level) if pairs else None
     observation = gathered.observation(obstacle=run.obstacle, interrupted=_interrupted(gathered))
+    with step("judge") as span:
+        verdict = conclude(observation, divergence, plan.limits, plan.parts)
+        span.note({"quantwatch.quality": verdict.quality.value, "quantwatch.reason": verdict.reasons[0]})
     return SetReport(
         name=planned.name,
         pool=planned.pool,
@@ -68,7 +73,7 @@ def _task_set(gathered: SetRun, run: NodeRun, comparison: Comparison) -> SetRepo
         mode=planned.mode,
         observation=observation,
         divergence=divergence,
-        verdict=conclude(observation, divergence, plan.limits, plan.parts),
+        verdict=verdict,
         seconds_baseline=_mean([pair.baseline.seconds for pair in pairs]),
         seconds_node=_mean([pair.node.seconds for pair in pairs]),
     )

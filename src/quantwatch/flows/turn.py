@@ -18,12 +18,14 @@ from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.minimal import BUSY_RUNS, run_minimal
 from quantwatch.flows.rollout import as_expected, expected, rollout_over
+from quantwatch.flows.spans import begun, ended
 from quantwatch.flows.storms import Storms
 from quantwatch.flows.texts import Texts
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.judge.streak import advance, confirm_now, lasting
 from quantwatch.judge.threshold import name_of
 from quantwatch.log import logger
+from quantwatch.trace import root, step
 
 log = logger()
 
@@ -60,14 +62,17 @@ class Turns:
         """One whole turn. Never raises, so that no fault of one run ends a watch that lasts for months."""
         try:
             async with asyncio.timeout(tools.timeout_seconds * GRACE):
-                ran = await self._made(target, wanted, trigger, tools)
-                self.heard(ran)
-                if not self.wanted(target.name, wanted.name):
-                    return  # the configuration no longer asks for it, and its series are gone
-                await self.digest(ran, wanted, tools)
-                await self.storms.look(target.pool)
-                await self.decider.decide(target.name)
-                await forgive(self.decider, target.name)
+                with root(tools.tracer, "run", begun(target, wanted, trigger)) as span:
+                    ran = await self._made(target, wanted, trigger, tools)
+                    span.note(ended(ran.record))
+                    self.heard(ran)
+                    if not self.wanted(target.name, wanted.name):
+                        return  # the configuration no longer asks for it, and its series are gone
+                    await self.digest(ran, wanted, tools)
+                    with step("decide"):
+                        await self.storms.look(target.pool)
+                        await self.decider.decide(target.name)
+                        await forgive(self.decider, target.name)
         except Exception:
             # One of the few broad handlers: a turn must not take the worker with it, and never counts against a node.
             self.meters.run_skipped(target.name, wanted.name, "crashed")

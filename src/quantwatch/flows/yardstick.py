@@ -20,6 +20,7 @@ from quantwatch.flows.ask import Server
 from quantwatch.flows.golden import GoldenMaker
 from quantwatch.flows.plan import Plan, ask_for
 from quantwatch.flows.shelf import Shelf
+from quantwatch.flows.spans import traced_check
 from quantwatch.flows.watched import WatchedSet
 from quantwatch.judge.yardstick import drifted
 from quantwatch.measure.compare import Pair, Scope, measure
@@ -82,6 +83,9 @@ class Yardstick:
 
         thorough: ask all that is kept. clean: the run found baseline and node in agreement, which proves new answers.
         """
+        return await traced_check(self._check(bench, wanted, thorough=thorough, clean=clean))
+
+    async def _check(self, bench: Bench, wanted: WatchedSet, *, thorough: bool, clean: bool) -> Check:
         assert bench.baseline.introduction is not None  # noqa: S101, callers have checked; this is for the type checker
         print_, k = fingerprint(bench.baseline.introduction.identity), bench.baseline.introduction.k
         key = (print_, wanted.prompts.digest, k, wanted.mode.value)

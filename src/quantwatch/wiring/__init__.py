@@ -34,6 +34,7 @@ from quantwatch.probe.account import Accounts
 from quantwatch.probe.budget import Budget, Gate, Told
 from quantwatch.probe.vllm import VllmProber
 from quantwatch.prompts.load import load_set
+from quantwatch.trace import current
 from quantwatch.wiring.channels import subscribers
 from quantwatch.wiring.drivers import driver, traffic_probe
 from quantwatch.wiring.tools import Tools, certificates
@@ -83,7 +84,9 @@ async def prober(
     def heard(seconds: float, failure: str | None) -> None:
         tools.heard(role, endpoint.name, seconds, failure)
 
-    link = await stack.enter_async_context(Link(endpoint, limits(probe), transport=tools.transport, heard=heard))
+    link = await stack.enter_async_context(
+        Link(endpoint, limits(probe), transport=tools.transport, heard=heard, carried=lambda: current().headers())
+    )
     told = Told(
         spent=lambda tokens: tools.spent(role, endpoint.name, tokens),
         restarted=lambda: tools.restarted(role, endpoint.name),
@@ -242,6 +245,7 @@ async def generation(
             timeout_seconds=settings.probe.run_timeout,
             library=library,
             shown=settings.expose.prompts,
+            tracer=tools.tracer,
         )
         kept = stack.pop_all()
         return Generation(

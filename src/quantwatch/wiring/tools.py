@@ -11,6 +11,7 @@ from quantwatch.act.contract import MemoryNotes, Notes
 from quantwatch.clock import Clock
 from quantwatch.config.server import TlsSettings
 from quantwatch.probe.account import Accounts
+from quantwatch.trace import NoTracer, Tracer
 
 
 class Certificates(TypedDict):
@@ -27,7 +28,8 @@ class Tools:
     heard: hears role (`baseline` or `target`), name, seconds and what went wrong, if anything did. spent: hears role,
     name and tokens of every probe. restarted: hears role and name of a server that restarted under one. accounts: what
     is remembered of servers; whoever builds several configurations gives the same each time. notes: where a gateway's
-    driver keeps what it must know in its next life; for one process life if left out.
+    driver keeps what it must know in its next life; for one process life if left out. tracer: who hears of runs as
+    traces.
     """
 
     clock: Clock
@@ -38,6 +40,7 @@ class Tools:
     restarted: Callable[[str, str], None] = lambda *_: None
     accounts: Accounts = field(default_factory=Accounts)
     notes: Notes = field(default_factory=MemoryNotes)
+    tracer: Tracer = field(default_factory=NoTracer)
 
 
 def certificates(tls: TlsSettings) -> Certificates:
