@@ -1,5 +1,5 @@
-"""Everything is caught where a command must end with a code and a message, where a watch must outlive a run, and around
-the code of packages that we do not know.
+"""Everything is caught where a command must end with a code and a message, where a watch must outlive a run, around the
+code of packages that we do not know, and where our own code runs inside a server of somebody else.
 """
 
 import ast
@@ -10,6 +10,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src" / "quantwatch"
 FILES = sorted(SRC.rglob("*.py"))
 ALLOWED = {"act/package.py": 3, "cli/main.py": 1, "cli/gathering.py": 1, "flows/turn.py": 1}
+ALLOWED |= {"vllm_plugin/processor.py": 3, "vllm_plugin/start.py": 1}
 BROAD = {"Exception", "BaseException"}
 
 

@@ -19,6 +19,9 @@ PRUNE_SECONDS = 6 * 3600.0
 LOOK_SECONDS = 300.0
 """Time between two looks at how the gateway says that targets stand."""
 
+COUNT_SECONDS = 30.0
+"""Time between two looks at what nodes count of their own numbers."""
+
 REPEAT_SECONDS = 60.0
 """Time between two repetitions of what stands, to channels that take it for over otherwise."""
 
@@ -61,6 +64,14 @@ class Chores:
                 with contextlib.suppress(StoreError):  # the next look finds the same
                     await look(self.desk.watch)
 
+    async def count(self) -> None:
+        """Read what nodes count of their own numbers."""
+        look = (await asyncio.to_thread(_import_counted)).look
+        while True:
+            await self.clock.sleep(COUNT_SECONDS)
+            if self.desk.watch is not None:
+                await look(self.desk.watch)
+
     async def prune(self) -> None:
         """Forget what is old."""
         while True:
@@ -73,3 +84,9 @@ def _import_resume() -> ModuleType:
     from quantwatch.flows import resume
 
     return resume
+
+
+def _import_counted() -> ModuleType:
+    from quantwatch.flows import counted
+
+    return counted
