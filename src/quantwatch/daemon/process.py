@@ -97,7 +97,14 @@ class Daemon:
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
                 await self._until_stopped(
-                    *(self._heartbeat.beat(), chores.mend(), chores.prune(), chores.look(), chores.repeat(), chores.count())
+                    *(
+                        self._heartbeat.beat(),
+                        chores.mend(),
+                        chores.prune(),
+                        chores.look(),
+                        chores.repeat(),
+                        chores.count(),
+                    )
                 )
             finally:
                 await self._end(watch, keeper)

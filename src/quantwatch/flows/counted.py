@@ -1,7 +1,7 @@
 """What nodes count of their own broken numbers, between the runs: a count that rises is a reason to look, at once.
 
-It is no reason for anything else. A count says nothing of who asked what, a person may have asked for infinite biases, and
-a page can be anybody's: only the node's own answers to our questions, and the baseline's beside them, isolate a node.
+It is no reason for anything else. A count does not tell what was asked, nor what the baseline would have answered: only
+answers to our own questions, with the baseline's beside them, isolate a node.
 """
 
 import asyncio

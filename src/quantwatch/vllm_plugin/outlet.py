@@ -19,8 +19,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from quantwatch.vllm_plugin.counts import Counts
 from quantwatch.vllm_plugin.names import BROKEN, ENGINE, FOLDER, HELP, MAGNITUDE, ROWS, RUNAWAY
-from quantwatch.vllm_plugin.tally import Counts
 
 SEVERAL = "PROMETHEUS_MULTIPROC_DIR"
 """Set where Prometheus' client runs in several processes, in time before it is imported."""

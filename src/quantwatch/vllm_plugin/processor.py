@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -53,10 +54,10 @@ class Watcher:
             log.exception("quantwatch counts no rows of logits any longer; the server goes on")
 
 
-def watcher(vllm_config: Any) -> Watcher:
+def watcher(vllm_config: Any, loaded: Mapping[str, Any] = sys.modules) -> Watcher:
     """The watcher of an engine; one without effect where another process of it counts the same rows. Never raises."""
     try:
-        if off(os.environ) or _copy():
+        if off(os.environ) or _copy(loaded):
             return Watcher(None)
         rank = getattr(getattr(vllm_config, "parallel_config", None), "data_parallel_rank", 0)
         way = outlet(str(int(rank or 0)))
@@ -69,9 +70,9 @@ def watcher(vllm_config: Any) -> Watcher:
         return Watcher(None)
 
 
-def _copy() -> bool:
+def _copy(loaded: Mapping[str, Any]) -> bool:
     """Whether this is a tensor-parallel rank after the first: every rank samples from the same logits."""
-    known = sys.modules.get("vllm.distributed.parallel_state")
+    known = loaded.get("vllm.distributed.parallel_state")
     return known is not None and bool(known.get_tensor_model_parallel_rank())
 
 

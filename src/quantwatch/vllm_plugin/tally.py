@@ -1,19 +1,11 @@
 """Counts rows of logits on the device where they are: one pass over the vocabulary a step, and no wait for the device."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-
-class Counts(NamedTuple):
-    """Since the start: rows seen, broken ones, and finite ones that ran away. magnitude: of the latest step."""
-
-    rows: float = 0.0
-    broken: float = 0.0
-    runaway: float = 0.0
-    magnitude: float = 0.0
+from quantwatch.vllm_plugin.counts import Counts
 
 
 @dataclass(frozen=True, slots=True)
