@@ -80,7 +80,7 @@ def test_nothing_is_made_where_it_is_not_wanted(environment: dict[str, str]) -> 
 
 def test_a_folder_that_cannot_be_made_does_not_keep_the_server_from_starting(tmp_path: Path) -> None:
     class Full(CollectorRegistry):
-        def register(self, collector: object) -> None:
+        def register(self, collector: object) -> None:  # noqa: ARG002
             raise OSError(28, "No space left on device", str(tmp_path))
 
     start({FOLDER: str(tmp_path)}, Full())

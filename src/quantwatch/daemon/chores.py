@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -35,6 +35,10 @@ class Chores:
     desk: Desk
     clock: Clock
     settings: Callable[[], Settings]
+
+    def all(self) -> tuple[Coroutine[None, None, None], ...]:
+        """Every one of them, ready to go on for ever."""
+        return self.mend(), self.repeat(), self.look(), self.count(), self.prune()
 
     async def mend(self) -> None:
         """Write what waits, take up what broke off, end what is over, and tell people what is new."""

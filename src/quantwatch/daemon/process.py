@@ -96,16 +96,7 @@ class Daemon:
             await self._begin(watch)
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
-                await self._until_stopped(
-                    *(
-                        self._heartbeat.beat(),
-                        chores.mend(),
-                        chores.prune(),
-                        chores.look(),
-                        chores.repeat(),
-                        chores.count(),
-                    )
-                )
+                await self._until_stopped(self._heartbeat.beat(), *chores.all())
             finally:
                 await self._end(watch, keeper)
         log.info("stopped")

@@ -137,7 +137,9 @@ class Memory:
         if record.quality in BREACHES and record.baseline is not None:
             self.yardsticks[pair] = self.yardstick_of(record.baseline, record.task_set)
         self.loads[pair] = record.load_before, record.load_after
-        self.counts |= {record.target: one for one in self.loads[pair] if one is not None and one.counted}
+        for load in self.loads[pair]:
+            if load is not None and load.counted:
+                self.counts[record.target] = load
         if record.node is not None:
             self.identities[record.target] = record.node
         if record.report is not None and record.report.divergence is not None:

@@ -109,8 +109,8 @@ def read(folder: Path) -> dict[str, Counts]:
 
 
 def _together(one: Counts, other: Counts) -> Counts:
-    sums = [a + b for a, b in zip(one[:3], other[:3], strict=True)]
-    return Counts(*sums, max(one.magnitude, other.magnitude))
+    rows, broken, runaway = (a + b for a, b in zip(one[:3], other[:3], strict=True))
+    return Counts(rows, broken, runaway, max(one.magnitude, other.magnitude))
 
 
 def several(environment: Mapping[str, str] = os.environ) -> bool:

@@ -29,7 +29,7 @@ def bases(interfaces: tuple[str, ...] = INTERFACES) -> tuple[type, ...]:
     for name in interfaces:
         try:
             found.append(importlib.import_module(name).LogitsProcessor)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001
             # One of the few broad handlers: a plugin that cannot be imported would keep the server from starting.
             log.debug("%s has no interface for logits processors: %s", name, exc)
     return tuple(found)

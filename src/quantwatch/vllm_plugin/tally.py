@@ -1,4 +1,4 @@
-"""Counts rows of logits on the device where they are: one pass over the vocabulary a step, and no wait for the device."""
+"""Counts rows of logits on the device where they are: one pass over the vocabulary a step, and no wait for it."""
 
 from dataclasses import dataclass
 
@@ -33,7 +33,7 @@ BROKEN, RUNAWAY, MAGNITUDE = range(3)
 class Tally:
     """Counts on the logits' device. counts() is what had reached the host: on an accelerator a step or so late.
 
-    Only the largest logit of each row is looked at, which is one fast pass: where the model's state grows, it grows too.
+    Only the largest logit of each row is looked at, in one fast pass: where the model's state grows, it grows too.
     A sampler sees logits in which some tokens are ruled out with negative infinity, so that alone is no fault.
     """
 
