@@ -20,6 +20,9 @@ from quantwatch.toolkit.recipe import Observer, Scheme
 EXACT = 2**24
 """Whole numbers up to this size are exact in float32."""
 
+STEPS = 255
+"""From the least int8 code to the largest."""
+
 GROUP = 64
 """Columns that share a scale in w4-g64."""
 
@@ -54,6 +57,21 @@ def per_token(x: Tensor) -> Codes:
     """
     scale = x.abs().amax(-1, keepdim=True).div_(TOP).clamp_(min=TINY)
     return Codes((x * scale.reciprocal()).round_(), scale)
+
+
+def per_token_shifted(x: Tensor) -> Codes:
+    """Dynamic int8 activations with a zero point: every token spreads its own range, 0 included, over 256 codes.
+
+    scale = (max - min) / 255; values are codes less the zero point, -255 to 255. So vLLM's W4A8 has them on a CPU,
+    whatever config.json says of symmetry: the kernel is torch's own, which tests hold against this.
+    """
+    low, high = x.amin(-1, keepdim=True).clamp_(max=0.0), x.amax(-1, keepdim=True).clamp_(min=0.0)
+    inverse = torch.where(high == low, torch.ones_like(high), STEPS / (high - low).clamp_(min=STEPS * TINY))
+    below, above = low * inverse, high * inverse
+    # Both ends give the same zero point but for the last bit; the kernel reckons it from the nearer one.
+    zero = torch.where(below + above > 1, -TOP - 1 - below, TOP - above).clamp_(-TOP - 1, TOP).round_()
+    codes = (x * inverse).round_().add_(zero).clamp_(-TOP - 1, TOP)
+    return Codes(codes.sub_(zero), inverse.reciprocal())
 
 
 def per_tensor(largest: float) -> Quantize:

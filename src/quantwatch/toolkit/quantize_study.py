@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from quantwatch.flow.divergence import Divergence
 from quantwatch.toolkit.capture import Heard, Inputs, capture
-from quantwatch.toolkit.fake_quant import Int8Linear, Memory, per_token
+from quantwatch.toolkit.fake_quant import Int8Linear, Memory, per_token, per_token_shifted
 from quantwatch.toolkit.families import groups
 from quantwatch.toolkit.formats import FULL_BITS, Format, Variant
 from quantwatch.toolkit.outliers import inject_outliers
@@ -39,7 +39,7 @@ class Fp8Linear(nn.Module):
 
 
 class W4A8Linear(nn.Module):
-    """y = Q(x) W^T + b with a weight that is rounded already, and int8 activations with a scale for each token."""
+    """y = Q(x) W^T + b with a weight that is rounded already, and int8 activations with a range for each token."""
 
     weight: Tensor
 
@@ -51,7 +51,7 @@ class W4A8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x: (..., in), float32; returns (..., out)."""
-        codes, scale = self._memory.codes(x, per_token)
+        codes, scale = self._memory.codes(x, per_token_shifted)
         return functional.linear(codes * scale, self.weight, self.bias)
 
 

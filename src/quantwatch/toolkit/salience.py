@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from quantwatch.toolkit.capture import Inputs
 from quantwatch.toolkit.fake_quant import TINY, Codes, absmax_codes
-from quantwatch.toolkit.formats import BITS, GROUPED, Variant, kept_columns
+from quantwatch.toolkit.formats import BITS, GROUPED, SCALE_TYPES, Variant, kept_columns
 
 FP8_TOP = 448.0
 """Largest number of E4M3."""
@@ -23,22 +23,28 @@ def salient(inputs: Inputs, keep: float) -> Tensor:
     return chosen
 
 
-def grouped(weight: Tensor, *, bits: int, group: int) -> Tensor:
+def grouped(weight: Tensor, *, bits: int, group: int, scales: str = "float32") -> Tensor:
     """Weights rounded symmetrically in groups of columns, back in floating point: (out, in).
 
     scale = max|w| / (2^(bits-1) - 1), codes clamped to -2^(bits-1) .. 2^(bits-1) - 1; a group of zeros stays zeros. The
     last group may have fewer columns.
     """
-    codes, scale = group_codes(weight, bits=bits, group=group)
+    codes, scale = group_codes(weight, bits=bits, group=group, scales=scales)
     return (codes * scale).view(len(weight), -1)[:, : weight.shape[1]]
 
 
-def group_codes(weight: Tensor, *, bits: int, group: int) -> Codes:
-    """The codes and scales of `grouped`: (out, groups, group) and (out, groups, 1), ragged groups filled with zeros."""
+def group_codes(weight: Tensor, *, bits: int, group: int, scales: str = "float32") -> Codes:
+    """The codes and scales of `grouped`: (out, groups, group) and (out, groups, 1), ragged groups filled with zeros.
+
+    scales: type that they are rounded to before codes are made with them, as torch calls it; float32 all the same.
+    """
     rows, columns = weight.shape
     padded = functional.pad(weight, (0, -columns % group))
-    codes, scale = absmax_codes(padded.view(rows, -1, group), bits=bits)
-    top = 2 ** (bits - 1)
+    blocks, top = padded.view(rows, -1, group), 2 ** (bits - 1)
+    codes, scale = absmax_codes(blocks, bits=bits)
+    if scales != "float32":
+        scale = scale.to(getattr(torch, scales)).float()
+        codes = (blocks / scale).round_()
     return Codes(codes.clamp_(-top, top - 1), scale)
 
 
@@ -63,5 +69,6 @@ def stored(weight: Tensor, variant: Variant, *, kept: Tensor | None = None) -> T
     if variant.format not in GROUPED:
         made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=weight.shape[1])
     else:
-        made = grouped(rest, bits=BITS[variant.format], group=variant.group or weight.shape[1])
+        scales = SCALE_TYPES.get(variant.format, "float32")
+        made = grouped(rest, bits=BITS[variant.format], group=variant.group or weight.shape[1], scales=scales)
     return made if kept is None else torch.where(kept.to(weight.device), weight, made)
