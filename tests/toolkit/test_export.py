@@ -166,9 +166,9 @@ def test_values_beyond_half_precision_are_refused(tmp_path: Path) -> None:
     model.get_parameter("model.norm.weight").data[0] = 1e5
     loaded = Loaded(model, tiny_tokenizer())
     with pytest.raises(InputError, match=r"model\.norm\.weight: .*--dtype bfloat16"):
-        export(loaded, Variant(Format.W8A8), tmp_path, rest="float16")
+        export(loaded, Variant(Format.W8A8, rest="float16"), tmp_path)
     assert not (tmp_path / "config.json").exists()
-    export(loaded, Variant(Format.W8A8), tmp_path, rest="bfloat16")
+    export(loaded, Variant(Format.W8A8, rest="bfloat16"), tmp_path)
     assert kinds(tmp_path)["model.norm.weight"] == torch.bfloat16
     assert kinds(tmp_path)["model.layers.0.mlp.up_proj.weight_scale"] == torch.float32
 

@@ -1,5 +1,6 @@
 """`quantwatch toolkit export`: a cured and quantized model as a folder that vLLM loads."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -80,7 +81,7 @@ def command(
     With --evaluate it also predicts what `quantwatch compare` will measure on a node that serves it: with the same
     task set, draw, seed, k, estimator and positions.
     """
-    variant = _variant(scheme, group=group, keep=keep, scaled=scaled)
+    variant = replace(_variant(scheme, group=group, keep=keep, scaled=scaled), rest=str(rest))
     alpha = None if smooth is None else strength(smooth, option="--smooth")
     if deep and smooth is None:
         raise InputError("--deep is for smoothing; give --smooth as well")
@@ -95,7 +96,7 @@ def command(
     refuse_unwritable_folder(out)
     cures = Cure(smooth is not None, alpha, deep)
     asked = {"calibration": calibration, "draw": draw, "seed": seed, "cache": cache, "tokens": tokens}
-    written, predicted = _made(loaded, variant, cures, out=out, rest=rest, evaluate=evaluate, asked=asked)
+    written, predicted = _made(loaded, variant, cures, out=out, evaluate=evaluate, asked=asked)
     if json_file is not None:
         given = {"model": model, "variant": variant.name, "smooth": smooth, "deep": deep, "inject": inject}
         drawn = {"evaluate": evaluate, "draw": draw, "seed": seed, "continuation_tokens": tokens}
@@ -127,13 +128,12 @@ def _made(
     cures: "Cure",
     *,
     out: Path,
-    rest: Rest,
     evaluate: str | None,
     asked: dict[str, Any],
 ) -> "tuple[Written, Divergence | None]":
     """Cure, write, and predict. What full precision answers is asked before anything changes."""
     from quantwatch.toolkit.export import cure, export
-    from quantwatch.toolkit.quantize_study import quantized
+    from quantwatch.toolkit.quantize_study import quantized, served
     from quantwatch.toolkit.score import divergence
     from quantwatch.toolkit.subject import texts
 
@@ -141,13 +141,14 @@ def _made(
     seen = texts(loaded, prompt_set(asked["calibration"]).prompts) if at is None else at.calibration
     cure(loaded.model, seen, cures, variant, hearer=hearer)
     try:
-        written = export(loaded, variant, out, rest=str(rest), heard=hearer("writing tensors"))
+        written = export(loaded, variant, out, heard=hearer("writing tensors"))
     except OSError as exc:
         raise InputError(f"--out {out}: cannot be written: {exc.strerror or exc}") from exc
     if at is None:
         return written, None
-    plain = Variant(variant.format, variant.group)
-    return written, divergence(at.asked, quantized(loaded.model, plain, {}), heard=hearer(f"predicting {variant.name}"))
+    plain = replace(variant, scaled=False)  # the model is scaled already
+    model = served(quantized(loaded.model, plain, {}), variant.rest)
+    return written, divergence(at.asked, model, heard=hearer(f"predicting {variant.name}"))
 
 
 def _show(name: str, out: Path, written: "Written", predicted: "Divergence | None", console: Terminal) -> None:

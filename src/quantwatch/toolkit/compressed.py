@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from quantwatch.errors import InputError
-from quantwatch.toolkit.formats import BITS, GROUPED, SCALE_TYPES, Format, Variant
+from quantwatch.toolkit.formats import BITS, GROUPED, Format, Variant
 from quantwatch.toolkit.salience import fp8_codes, group_codes
 
 WORD = 32
@@ -88,8 +88,7 @@ def compressed(weight: Tensor, variant: Variant) -> dict[str, Tensor]:
         values, scale = fp8_codes(weight)
         return {"weight": values, "weight_scale": _no_zeros(scale, weight.abs().amax(1, keepdim=True))}
     group = _group(weight, variant)
-    scales = SCALE_TYPES.get(variant.format, "float32")
-    found = group_codes(weight, bits=BITS[variant.format], group=group, scales=scales)
+    found = group_codes(weight, bits=BITS[variant.format], group=group, scales=variant.scales)
     codes = found.values.view(weight.shape).to(torch.int8)
     scale = _no_zeros(found.scale, weight.view(len(weight), -1, group).abs().amax(2, keepdim=True)).squeeze(-1)
     if LAYOUTS[variant.format] == "int-quantized":

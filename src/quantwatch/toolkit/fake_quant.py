@@ -52,8 +52,8 @@ def absmax_codes(x: Tensor, *, bits: int) -> Codes:
 def per_token(x: Tensor) -> Codes:
     """Dynamic int8 activations: every token has a scale of its own, max|x| / 127.
 
-    The codes are x times the scale's reciprocal, as kernels have it (vLLM 0.32 on a CPU, whose linears this gives to the
-    last bit of float32); dividing rounds one code in some millions the other way.
+    The codes are x times the scale's reciprocal, as vLLM 0.32 has them on a CPU, whose linears this gives but for
+    float32's last bit; dividing rounds one code in some millions the other way.
     """
     scale = x.abs().amax(-1, keepdim=True).div_(TOP).clamp_(min=TINY)
     return Codes((x * scale.reciprocal()).round_(), scale)
@@ -91,11 +91,11 @@ class Memory:
         self._last: tuple[Tensor, Quantize, Codes] | None = None
 
     def codes(self, x: Tensor, quantize: Quantize) -> Codes:
-        """quantize(x), remembered for this very x until another comes. Nobody may change x in place meanwhile."""
+        """quantize(x) in float32, remembered for this very x until another comes. Nobody may change x meanwhile."""
         last = self._last
         if last is not None and last[0] is x and last[1] is quantize:
             return last[2]
-        codes = quantize(x)
+        codes = quantize(x.float())
         self._last = (x, quantize, codes)
         return codes
 
@@ -119,10 +119,10 @@ class Int8Linear(nn.Module):
         self._block = exact_block(codes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
         codes, scale = self._memory.codes(x, self._quantize)
         out = self._accumulated(codes).mul_(scale).mul_(self.scale)
-        return out if self.bias is None else out.add_(self.bias)
+        return (out if self.bias is None else out.add_(self.bias)).to(x.dtype)
 
     def _accumulated(self, codes: Tensor) -> Tensor:
         if self._block >= codes.shape[-1]:

@@ -34,8 +34,8 @@ class Fp8Linear(nn.Module):
         self.bias: Tensor | None = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
-        return functional.linear(fp8(x), self.weight, self.bias)
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
+        return functional.linear(fp8(x.float()), self.weight, self.bias).to(x.dtype)
 
 
 class W4A8Linear(nn.Module):
@@ -50,9 +50,26 @@ class W4A8Linear(nn.Module):
         self._memory = memory
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
         codes, scale = self._memory.codes(x, per_token_shifted)
-        return functional.linear(codes * scale, self.weight, self.bias)
+        return functional.linear(codes * scale, self.weight, self.bias).to(x.dtype)
+
+
+OWN_PRECISION = (Int8Linear, Fp8Linear, W4A8Linear)
+"""Linears that compute in float32 whatever comes in, as their kernels' accumulators do."""
+
+
+@torch.no_grad()
+def served(model: nn.Module, rest: str) -> nn.Module:
+    """The same quantized model, in place, computing in the type `rest` where an engine does that serves it so.
+
+    Only parameters change: what positions are rotated by is kept in float32, as engines do.
+    """
+    for part in model.modules():
+        if not isinstance(part, OWN_PRECISION):
+            for weight in part.parameters(recurse=False):
+                weight.data = weight.data.to(getattr(torch, rest))
+    return model
 
 
 @torch.no_grad()

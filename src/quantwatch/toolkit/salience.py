@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from quantwatch.toolkit.capture import Inputs
 from quantwatch.toolkit.fake_quant import TINY, Codes, absmax_codes
-from quantwatch.toolkit.formats import BITS, GROUPED, SCALE_TYPES, Variant, kept_columns
+from quantwatch.toolkit.formats import BITS, GROUPED, Variant, kept_columns
 
 FP8_TOP = 448.0
 """Largest number of E4M3."""
@@ -43,7 +43,9 @@ def group_codes(weight: Tensor, *, bits: int, group: int, scales: str = "float32
     blocks, top = padded.view(rows, -1, group), 2 ** (bits - 1)
     codes, scale = absmax_codes(blocks, bits=bits)
     if scales != "float32":
-        scale = scale.to(getattr(torch, scales)).float()
+        kind = getattr(torch, scales)
+        least = torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
+        scale = scale.to(kind).float().clamp_(min=max(least, TINY))
         codes = (blocks / scale).round_()
     return Codes(codes.clamp_(-top, top - 1), scale)
 
@@ -67,8 +69,9 @@ def stored(weight: Tensor, variant: Variant, *, kept: Tensor | None = None) -> T
     """
     rest = weight if kept is None else weight.masked_fill(kept.to(weight.device), 0.0)
     if variant.format not in GROUPED:
-        made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=weight.shape[1])
+        whole = weight.shape[1]
+        made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=whole, scales=variant.scales)
     else:
-        scales = SCALE_TYPES.get(variant.format, "float32")
-        made = grouped(rest, bits=BITS[variant.format], group=variant.group or weight.shape[1], scales=scales)
+        group = variant.group or weight.shape[1]
+        made = grouped(rest, bits=BITS[variant.format], group=group, scales=variant.scales)
     return made if kept is None else torch.where(kept.to(weight.device), weight, made)
