@@ -92,4 +92,7 @@ def test_the_command_predicts_in_the_type_that_it_writes(tmp_path: Path, capsys:
         kl[rest] = json.loads(told.read_text(encoding="utf-8"))["prediction"]["kl_mean"]["value"]
     assert kl["bfloat16"] != kl["float32"]
     assert kl["bfloat16"] == pytest.approx(kl["float32"], rel=0.5)
-    assert "bfloat16" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.count("--dtype bfloat16\n") == shown.count("--dtype float32\n") == 1
+    assert "fails at the first request for int4 in float32" in shown
+    assert "where there is AVX-512" in shown

@@ -43,6 +43,23 @@ class Rest(StrEnum):
     FLOAT16 = "float16"
 
 
+NOTES = (
+    (Format.W8, set(Rest), "vLLM 0.32 has no kernel for w8 on a CPU and does not start with it there; w8a8 runs"),
+    (
+        Format.INT4,
+        {Rest.FLOAT32},
+        "on a CPU vLLM 0.32 fails at the first request for int4 in float32; export with --dtype bfloat16 for one",
+    ),
+    (
+        Format.INT4,
+        {Rest.BFLOAT16, Rest.FLOAT16},
+        "on a CPU vLLM 0.32 runs int4 with AVX-512, not with AVX2 alone",
+    ),
+    (Format.W4A8, set(Rest), "vLLM 0.32 runs w4a8 on CPUs, slowly"),
+)
+"""Told after an export: a node may start and answer /health all the same where a kernel is missing."""
+
+
 def command(
     out: Annotated[Path, typer.Option(help="New folder for the model")],
     model: Model = "smollm2",
@@ -104,7 +121,7 @@ def command(
         prediction = None if predicted is None else as_json(predicted)
         write_json({"schema": 1, **given, **drawn, **made, "prediction": prediction}, json_file)
     console = Terminal(stderr=json_file == STANDARD_OUTPUT, highlight=False)
-    _show(variant.name, out, written, predicted, console)
+    _show(variant, out, written, predicted, console)
 
 
 def _variant(scheme: Format, *, group: int | None, keep: str | None, scaled: bool) -> Variant:
@@ -151,13 +168,14 @@ def _made(
     return written, divergence(at.asked, model, heard=hearer(f"predicting {variant.name}"))
 
 
-def _show(name: str, out: Path, written: "Written", predicted: "Divergence | None", console: Terminal) -> None:
+def _show(variant: Variant, out: Path, written: "Written", predicted: "Divergence | None", console: Terminal) -> None:
     if predicted is not None:
-        console.print(table("Predicted for compare", ("format", *HEAD), [(name, *row(predicted))]))
+        console.print(table("Predicted for compare", ("format", *HEAD), [(variant.name, *row(predicted))]))
         console.print(caption(predicted), style="dim", soft_wrap=True)
-    console.print(
-        f"{out}: {written.linears} linears in {name}, {written.size / 1e6:.1f} MB in {len(written.files)} files. "
-        f"Serve it with: vllm serve {out}",
-        markup=False,
-        soft_wrap=True,
-    )
+    # vLLM takes a half-precision type for a folder in float32 where it is not told.
+    size = f"{written.size / 1e6:.1f} MB in {len(written.files)} files"
+    serve = f"vllm serve {out} --dtype {variant.rest}"
+    said = [f"{out}: {written.linears} linears in {variant.name}, {size}. Serve it with: {serve}"]
+    said += [one for kind, rests, one in NOTES if variant.format is kind and variant.rest in rests]
+    for line in said:
+        console.print(line, markup=False, soft_wrap=True)

@@ -29,16 +29,21 @@ async def look(watch: Watch) -> None:
 
 
 async def _look(watch: Watch, target: Watched) -> None:
-    worker = watch.workers.get(target.name)
-    if worker is None or worker.running is not None:
+    if _running(watch, target):
         return  # the run reads them itself, and its own probes may be what is counted
     earlier, now = watch.memory.counts[target.name], await target.prober.load()
     if now is None or not now.counted:
         return
     watch.memory.counts[target.name] = now
     risen = now.risen(earlier)
-    if risen and worker.running is None and not _known(watch, target):
+    if risen and not _running(watch, target) and not _known(watch, target):
         _queue(watch, target, {name: round(more) for name, more in risen.items()})
+
+
+def _running(watch: Watch, target: Watched) -> bool:
+    """Whether a run of the target is under way, or nobody would make one."""
+    worker = watch.workers.get(target.name)
+    return worker is None or worker.running is not None
 
 
 def _known(watch: Watch, target: Watched) -> bool:
