@@ -1,5 +1,6 @@
 """Everything is caught where a command must end with a code and a message, where a watch must outlive a run, or a run
-its evidence, and around the code of packages that we do not know.
+its evidence, around the code of packages that we do not know, and where our own code runs inside a server of somebody
+else.
 """
 
 import ast
@@ -10,6 +11,7 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src" / "quantwatch"
 FILES = sorted(SRC.rglob("*.py"))
 ALLOWED = {"act/package.py": 3, "cli/main.py": 1, "cli/gathering.py": 1, "flows/evidence.py": 1, "flows/turn.py": 1}
+ALLOWED |= {"vllm_plugin/processor.py": 3, "vllm_plugin/start.py": 1}
 BROAD = {"Exception", "BaseException"}
 
 

@@ -9,6 +9,7 @@ from quantwatch.flow.board import BaselineBoard, Board, PoolBoard, SelfBoard, Se
 from quantwatch.flow.decision import Action, PoolMode
 from quantwatch.flow.handshake import Handshake, Point, Seen
 from quantwatch.flow.identity import Identity
+from quantwatch.flow.load import Load
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, ReferenceState
@@ -110,7 +111,8 @@ def rich_board() -> Board:
     wish = Proposal("d-9", "node-a", "chat", Action.ISOLATE, "math is degraded", "r-1", AT, AT, objections="the cap")
     baseline = replace(whole.baseline, references=(reference,), answers=True)
     pool = replace(whole.pools[0], missing=("node-a",), rungs=("int8", "baseline"), rung="int8")
-    first = replace(whole.targets[0], weight=50)
+    counts = Load(broken_rows=3.0, runaway_rows=1.0, corrupted_requests=2.0)
+    first = replace(whole.targets[0], weight=50, counts=counts)
     targets = (first, *whole.targets[1:])
     return replace(whole, baseline=baseline, proposals=(wish,), pools=(pool,), targets=targets)
 

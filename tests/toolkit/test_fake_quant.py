@@ -284,3 +284,23 @@ def test_linears_of_a_group_share_the_scale_and_groups_do_not() -> None:
     assert q == k == pytest.approx(float(inputs[f"{layer}.q_proj"].absmax.max()) / 127)
     assert o == pytest.approx(float(inputs[f"{layer}.o_proj"].absmax.max()) / 127)
     assert o != q
+
+
+@pytest.mark.parametrize(
+    ("largest", "value", "code"),
+    [
+        (1.162853479385376, -0.10529775172472, -12),
+        (0.8081977367401123, 0.022273164242506027, 4),
+        (0.9385755658149719, -0.2549673914909363, -35),
+        (1.0777254104614258, -0.09758930653333664, -11),
+        (1.3308426141738892, -0.43488162755966187, -41),
+        (2.3714606761932373, -0.08402813971042633, -4),
+    ],
+)
+def test_codes_are_those_of_vllm_where_a_division_would_round_the_other_way(
+    largest: float, value: float, code: int
+) -> None:
+    """Found in a real forward pass; the codes are those that vLLM 0.32's own CPU kernel gave back."""
+    x = torch.tensor([[largest, value]])
+    assert per_token(x).values.tolist() == [[127, code]]
+    assert absmax_codes(x, bits=8).values[0, 1] != code

@@ -1,5 +1,6 @@
 """`quantwatch toolkit export`: a cured and quantized model as a folder that vLLM loads."""
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,6 +43,23 @@ class Rest(StrEnum):
     FLOAT16 = "float16"
 
 
+NOTES = (
+    (Format.W8, set(Rest), "vLLM 0.32 has no kernel for w8 on a CPU and does not start with it there; w8a8 runs"),
+    (
+        Format.INT4,
+        {Rest.FLOAT32},
+        "on a CPU vLLM 0.32 fails at the first request for int4 in float32; export with --dtype bfloat16 for one",
+    ),
+    (
+        Format.INT4,
+        {Rest.BFLOAT16, Rest.FLOAT16},
+        "on a CPU vLLM 0.32 runs int4 with AVX-512, not with AVX2 alone",
+    ),
+    (Format.W4A8, set(Rest), "vLLM 0.32 runs w4a8 on CPUs, slowly"),
+)
+"""Told after an export: a node may start and answer /health all the same where a kernel is missing."""
+
+
 def command(
     out: Annotated[Path, typer.Option(help="New folder for the model")],
     model: Model = "smollm2",
@@ -80,7 +98,7 @@ def command(
     With --evaluate it also predicts what `quantwatch compare` will measure on a node that serves it: with the same
     task set, draw, seed, k, estimator and positions.
     """
-    variant = _variant(scheme, group=group, keep=keep, scaled=scaled)
+    variant = replace(_variant(scheme, group=group, keep=keep, scaled=scaled), rest=str(rest))
     alpha = None if smooth is None else strength(smooth, option="--smooth")
     if deep and smooth is None:
         raise InputError("--deep is for smoothing; give --smooth as well")
@@ -95,7 +113,7 @@ def command(
     refuse_unwritable_folder(out)
     cures = Cure(smooth is not None, alpha, deep)
     asked = {"calibration": calibration, "draw": draw, "seed": seed, "cache": cache, "tokens": tokens}
-    written, predicted = _made(loaded, variant, cures, out=out, rest=rest, evaluate=evaluate, asked=asked)
+    written, predicted = _made(loaded, variant, cures, out=out, evaluate=evaluate, asked=asked)
     if json_file is not None:
         given = {"model": model, "variant": variant.name, "smooth": smooth, "deep": deep, "inject": inject}
         drawn = {"evaluate": evaluate, "draw": draw, "seed": seed, "continuation_tokens": tokens}
@@ -103,7 +121,7 @@ def command(
         prediction = None if predicted is None else as_json(predicted)
         write_json({"schema": 1, **given, **drawn, **made, "prediction": prediction}, json_file)
     console = Terminal(stderr=json_file == STANDARD_OUTPUT, highlight=False)
-    _show(variant.name, out, written, predicted, console)
+    _show(variant, out, written, predicted, console)
 
 
 def _variant(scheme: Format, *, group: int | None, keep: str | None, scaled: bool) -> Variant:
@@ -127,13 +145,12 @@ def _made(
     cures: "Cure",
     *,
     out: Path,
-    rest: Rest,
     evaluate: str | None,
     asked: dict[str, Any],
 ) -> "tuple[Written, Divergence | None]":
     """Cure, write, and predict. What full precision answers is asked before anything changes."""
     from quantwatch.toolkit.export import cure, export
-    from quantwatch.toolkit.quantize_study import quantized
+    from quantwatch.toolkit.quantize_study import quantized, served
     from quantwatch.toolkit.score import divergence
     from quantwatch.toolkit.subject import texts
 
@@ -141,22 +158,24 @@ def _made(
     seen = texts(loaded, prompt_set(asked["calibration"]).prompts) if at is None else at.calibration
     cure(loaded.model, seen, cures, variant, hearer=hearer)
     try:
-        written = export(loaded, variant, out, rest=str(rest), heard=hearer("writing tensors"))
+        written = export(loaded, variant, out, heard=hearer("writing tensors"))
     except OSError as exc:
         raise InputError(f"--out {out}: cannot be written: {exc.strerror or exc}") from exc
     if at is None:
         return written, None
-    plain = Variant(variant.format, variant.group)
-    return written, divergence(at.asked, quantized(loaded.model, plain, {}), heard=hearer(f"predicting {variant.name}"))
+    plain = replace(variant, scaled=False)  # the model is scaled already
+    model = served(quantized(loaded.model, plain, {}), variant.rest)
+    return written, divergence(at.asked, model, heard=hearer(f"predicting {variant.name}"))
 
 
-def _show(name: str, out: Path, written: "Written", predicted: "Divergence | None", console: Terminal) -> None:
+def _show(variant: Variant, out: Path, written: "Written", predicted: "Divergence | None", console: Terminal) -> None:
     if predicted is not None:
-        console.print(table("Predicted for compare", ("format", *HEAD), [(name, *row(predicted))]))
+        console.print(table("Predicted for compare", ("format", *HEAD), [(variant.name, *row(predicted))]))
         console.print(caption(predicted), style="dim", soft_wrap=True)
-    console.print(
-        f"{out}: {written.linears} linears in {name}, {written.size / 1e6:.1f} MB in {len(written.files)} files. "
-        f"Serve it with: vllm serve {out}",
-        markup=False,
-        soft_wrap=True,
-    )
+    # vLLM takes a half-precision type for a folder in float32 where it is not told.
+    size = f"{written.size / 1e6:.1f} MB in {len(written.files)} files"
+    serve = f"vllm serve {out} --dtype {variant.rest}"
+    said = [f"{out}: {written.linears} linears in {variant.name}, {size}. Serve it with: {serve}"]
+    said += [one for kind, rests, one in NOTES if variant.format is kind and variant.rest in rests]
+    for line in said:
+        console.print(line, markup=False, soft_wrap=True)

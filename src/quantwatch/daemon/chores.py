@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -22,6 +22,9 @@ LEARN_SECONDS = 6.0
 LOOK_SECONDS = 300.0
 """Time between two looks at how the gateway says that targets stand."""
 
+COUNT_SECONDS = 30.0
+"""Time between two looks at what nodes count of their own numbers."""
+
 REPEAT_SECONDS = 60.0
 """Time between two repetitions of what stands, to channels that take it for over otherwise."""
 
@@ -35,6 +38,10 @@ class Chores:
     desk: Desk
     clock: Clock
     settings: Callable[[], Settings]
+
+    def all(self) -> tuple[Coroutine[None, None, None], ...]:
+        """Every one of them, ready to go on for ever."""
+        return self.mend(), self.repeat(), self.look(), self.count(), self.learn(), self.prune()
 
     async def mend(self) -> None:
         """Write what waits, take up what broke off, end what is over, and tell people what is new."""
@@ -72,6 +79,14 @@ class Chores:
                 with contextlib.suppress(StoreError):  # the next look finds the same
                     await look(self.desk.watch)
 
+    async def count(self) -> None:
+        """Read what nodes count of their own numbers."""
+        look = (await asyncio.to_thread(_import_counted)).look
+        while True:
+            await self.clock.sleep(COUNT_SECONDS)
+            if self.desk.watch is not None:
+                await look(self.desk.watch)
+
     async def prune(self) -> None:
         """Forget what is old."""
         while True:
@@ -90,3 +105,9 @@ def _import_resume() -> ModuleType:
     from quantwatch.flows import resume
 
     return resume
+
+
+def _import_counted() -> ModuleType:
+    from quantwatch.flows import counted
+
+    return counted

@@ -97,8 +97,7 @@ class Daemon:
             await self._begin(watch)
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
-                beside = (chores.mend(), chores.prune(), chores.look(), chores.repeat(), chores.learn())
-                await self._until_stopped(self._heartbeat.beat(), *beside)
+                await self._until_stopped(self._heartbeat.beat(), *chores.all())
             finally:
                 await self._end(watch, keeper)
         log.info("stopped")

@@ -183,6 +183,8 @@ def _target(page: _Page, target: TargetBoard) -> None:
     page.put(m.HOLD_UNTIL, target.hold_until, name)
     page.put(m.PROBATION, target.probation_until is not None, name)
     page.put(m.WEIGHT, None if target.weight is None else target.weight / 100, name)
+    for counted, value in (target.counts.counted if target.counts is not None else {}).items():
+        page.put(m.COUNTED, value, name, counted)
     page.put(m.QUEUE, target.queued, name)
     page.put(m.BUSY, target.running is not None, name)
     for one in target.sets:

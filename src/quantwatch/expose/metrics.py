@@ -137,6 +137,11 @@ POOL_MISSING = Series(
 POOL_ALLOWED = Series("pool_max_isolated_targets", "How many targets of a pool may be isolated at once.", POOL)
 POOL_RUNG = Series("pool_rung", "1 for the rung that a ladder's traffic is on; 0 for others.", ("pool", "rung"))
 WEIGHT = Series("target_weight_ratio", "Share of its own weight that a target has at the gateway.", TARGET)
+COUNTED = Series(
+    "target_broken_numbers",
+    "What a node has counted of its own broken numbers since it started; absent where it counts nothing.",
+    ("target", "counted"),
+)
 STORM = Series("storm_active", "Whether so many targets of a pool breach at once that nothing acts.", POOL)
 POOL_STATE = Series("pool_state", "1 for where a pool stands as a whole; 0 for the others.", ("pool", "state"))
 APPROVALS = Series("open_approvals", "Proposals of a pool that wait for a person.", POOL)

@@ -46,6 +46,8 @@ class Memory:
     for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     changed: when the quality of each pair changed last.
+    counts: the latest load of each target that counts its own broken numbers. heeded: when a run was last queued for
+    such a count, by the monotonic clock.
     """
 
     sets: dict[Pair, SetState] = field(default_factory=dict)
@@ -80,6 +82,8 @@ class Memory:
     weights: dict[str, int] = field(default_factory=dict)
     stepped: dict[str, datetime] = field(default_factory=dict)
     changed: dict[Pair, datetime] = field(default_factory=dict)
+    counts: dict[str, Load] = field(default_factory=dict)
+    heeded: dict[str, float] = field(default_factory=dict)
 
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
@@ -133,6 +137,9 @@ class Memory:
         if record.quality in BREACHES and record.baseline is not None:
             self.yardsticks[pair] = self.yardstick_of(record.baseline, record.task_set)
         self.loads[pair] = record.load_before, record.load_after
+        for load in self.loads[pair]:
+            if load is not None and load.counted:
+                self.counts[record.target] = load
         if record.node is not None:
             self.identities[record.target] = record.node
         if record.report is not None and record.report.divergence is not None:
@@ -186,6 +193,8 @@ class Memory:
         names = {task_set for _, task_set in pairs}
         self.references = {name: one for name, one in self.references.items() if name in names}
         self.busy = {pair: one for pair, one in self.busy.items() if pair in pairs}
+        targets = {target for target, _ in pairs}
+        self.counts = {target: one for target, one in self.counts.items() if target in targets}
         self.yardsticks = {pair: one for pair, one in self.yardsticks.items() if pair in pairs}
 
     def left_behind(self, configured: Iterable[str]) -> list[TargetState]:

@@ -84,6 +84,7 @@ def _target(target: Watched, pool: WatchedPool, memory: Memory, *, worker: Worke
         hold_until=hold_ends(state, minimum=pool.minimum_hold_seconds, jitter=pool.hold_jitter),
         probation_until=probation_ends(state, now=now, seconds=pool.probation_seconds),
         weight=memory.weights.get(target.name),
+        counts=memory.counts.get(target.name),
     )
 
 

@@ -10,6 +10,7 @@ from prometheus_client.samples import Sample
 
 from quantwatch.flow.acceptance import Footprint
 from quantwatch.flow.load import Load
+from quantwatch.vllm_plugin.names import BROKEN, RUNAWAY
 
 WAITING = "vllm:num_requests_waiting"
 RUNNING = "vllm:num_requests_running"
@@ -20,7 +21,8 @@ BORN = "vllm:num_preemptions_created"
 PROMPT_TOKENS = "vllm:prompt_tokens"
 GENERATED_TOKENS = "vllm:generation_tokens"
 PREFIX_HITS = "vllm:prefix_cache_hits"
-_COUNTERS = (PROMPT_TOKENS, GENERATED_TOKENS, PREFIX_HITS)
+CORRUPTED = "vllm:corrupted_requests"
+_COUNTERS = (PROMPT_TOKENS, GENERATED_TOKENS, PREFIX_HITS, CORRUPTED, BROKEN, RUNAWAY)
 _WANTED = frozenset({WAITING, RUNNING, *KV_USAGE, STARTED, BORN, *(f"{name}_total" for name in _COUNTERS)})
 MOST_LINES = 10_000
 """Lines of these metrics that a page may have; thousands of engines would not fill it."""
@@ -44,6 +46,9 @@ def read_load(body: bytes) -> Load | None:
         born=min((value for value in values.get(BORN, []) if math.isfinite(value)), default=None),
         engines=tuple(sorted({one.labels.get("engine", "") for one in samples if one.name == WAITING} - {""})),
         prefix_hits=_sum(values, PREFIX_HITS),
+        broken_rows=_sum(values, BROKEN),
+        runaway_rows=_sum(values, RUNAWAY),
+        corrupted_requests=_sum(values, CORRUPTED),
     )
 
 

@@ -88,7 +88,7 @@ def compressed(weight: Tensor, variant: Variant) -> dict[str, Tensor]:
         values, scale = fp8_codes(weight)
         return {"weight": values, "weight_scale": _no_zeros(scale, weight.abs().amax(1, keepdim=True))}
     group = _group(weight, variant)
-    found = group_codes(weight, bits=BITS[variant.format], group=group)
+    found = group_codes(weight, bits=BITS[variant.format], group=group, scales=variant.scales)
     codes = found.values.view(weight.shape).to(torch.int8)
     scale = _no_zeros(found.scale, weight.view(len(weight), -1, group).abs().amax(2, keepdim=True)).squeeze(-1)
     if LAYOUTS[variant.format] == "int-quantized":

@@ -87,7 +87,6 @@ def export(
     variant: Variant,
     folder: Path,
     *,
-    rest: str = "float32",
     shard: int = SHARD,
     heard: Heard = lambda _done, _all: None,
 ) -> Written:
@@ -96,15 +95,12 @@ def export(
     What is quantized is what `quantized` makes of this model in this variant, without searching scales. A tied output
     layer is left out. config.json is written last: a folder whose export was cut short is no model to anybody.
 
-    rest: type of embeddings, norms, biases and output layer, as torch calls it. shard: bytes of tensors a file. Raises
-    InputError as refuse_unexportable does, and for values that are infinite in `rest`; OSError when the folder cannot
-    be written.
+    shard: bytes of tensors a file. Raises InputError as refuse_unexportable does, and for values that are infinite in
+    the variant's type of what is not quantized; OSError when the folder cannot be written.
     """
     refuse_unexportable(loaded.model, variant)
     linears = _weights(loaded.model)
-    files, places, size = _write_shards(
-        _tensors(loaded.model, variant, linears, getattr(torch, rest), heard), folder, shard
-    )
+    files, places, size = _write_shards(_tensors(loaded.model, variant, linears, heard), folder, shard)
     if len(files) > 1:
         index = {"metadata": {"total_size": size}, "weight_map": places}
         _write_json(folder / INDEX, index)
@@ -112,7 +108,7 @@ def export(
     model: Any = loaded.model
     if getattr(model, "generation_config", None) is not None:
         model.generation_config.save_pretrained(folder)
-    _write_json(folder / "config.json", _config(model, variant, rest))
+    _write_json(folder / "config.json", _config(model, variant))
     return Written(files, size, len(linears))
 
 
@@ -132,16 +128,17 @@ def _weights(model: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def _config(model: Any, variant: Variant, rest: str) -> dict[str, Any]:
+def _config(model: Any, variant: Variant) -> dict[str, Any]:
     given: dict[str, Any] = json.loads(model.config.to_json_string())
-    given |= {"architectures": [type(model).__name__], "dtype": rest}
+    given |= {"architectures": [type(model).__name__], "dtype": variant.rest}
     return given | {"quantization_config": quantization_config(variant)}
 
 
 def _tensors(
-    model: nn.Module, variant: Variant, linears: Mapping[str, Tensor], rest: torch.dtype, heard: Heard
+    model: nn.Module, variant: Variant, linears: Mapping[str, Tensor], heard: Heard
 ) -> Iterator[tuple[str, Tensor]]:
     config: Any = model.config
+    rest = getattr(torch, variant.rest)
     held = model.state_dict()
     for number, (name, value) in enumerate(held.items(), 1):
         if name in linears:

@@ -20,6 +20,9 @@ from quantwatch.toolkit.recipe import Observer, Scheme
 EXACT = 2**24
 """Whole numbers up to this size are exact in float32."""
 
+STEPS = 255
+"""From the least int8 code to the largest."""
+
 GROUP = 64
 """Columns that share a scale in w4-g64."""
 
@@ -47,8 +50,28 @@ def absmax_codes(x: Tensor, *, bits: int) -> Codes:
 
 
 def per_token(x: Tensor) -> Codes:
-    """Dynamic int8 activations: every token has a scale of its own."""
-    return absmax_codes(x, bits=8)
+    """Dynamic int8 activations: every token has a scale of its own, max|x| / 127.
+
+    The codes are x times the scale's reciprocal, as vLLM 0.32 has them on a CPU, whose linears this gives but for
+    float32's last bit; dividing rounds one code in some millions the other way.
+    """
+    scale = x.abs().amax(-1, keepdim=True).div_(TOP).clamp_(min=TINY)
+    return Codes((x * scale.reciprocal()).round_(), scale)
+
+
+def per_token_shifted(x: Tensor) -> Codes:
+    """Dynamic int8 activations with a zero point: every token spreads its own range, 0 included, over 256 codes.
+
+    scale = (max - min) / 255; values are codes less the zero point, -255 to 255. So vLLM's W4A8 has them on a CPU,
+    whatever config.json says of symmetry: the kernel is torch's own, which tests hold against this.
+    """
+    low, high = x.amin(-1, keepdim=True).clamp_(max=0.0), x.amax(-1, keepdim=True).clamp_(min=0.0)
+    inverse = torch.where(high == low, torch.ones_like(high), STEPS / (high - low).clamp_(min=STEPS * TINY))
+    below, above = low * inverse, high * inverse
+    # Both ends give the same zero point but for the last bit; the kernel reckons it from the nearer one.
+    zero = torch.where(below + above > 1, -TOP - 1 - below, TOP - above).clamp_(-TOP - 1, TOP).round_()
+    codes = (x * inverse).round_().add_(zero).clamp_(-TOP - 1, TOP)
+    return Codes(codes.sub_(zero), inverse.reciprocal())
 
 
 def per_tensor(largest: float) -> Quantize:
@@ -68,11 +91,11 @@ class Memory:
         self._last: tuple[Tensor, Quantize, Codes] | None = None
 
     def codes(self, x: Tensor, quantize: Quantize) -> Codes:
-        """quantize(x), remembered for this very x until another comes. Nobody may change x in place meanwhile."""
+        """quantize(x) in float32, remembered for this very x until another comes. Nobody may change x meanwhile."""
         last = self._last
         if last is not None and last[0] is x and last[1] is quantize:
             return last[2]
-        codes = quantize(x)
+        codes = quantize(x.float())
         self._last = (x, quantize, codes)
         return codes
 
@@ -96,10 +119,10 @@ class Int8Linear(nn.Module):
         self._block = exact_block(codes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
         codes, scale = self._memory.codes(x, self._quantize)
         out = self._accumulated(codes).mul_(scale).mul_(self.scale)
-        return out if self.bias is None else out.add_(self.bias)
+        return (out if self.bias is None else out.add_(self.bias)).to(x.dtype)
 
     def _accumulated(self, codes: Tensor) -> Tensor:
         if self._block >= codes.shape[-1]:

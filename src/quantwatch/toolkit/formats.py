@@ -20,6 +20,9 @@ BITS = {Format.INT4: 4, Format.INT6: 6, Format.W4A8: 4, Format.W8: 8, Format.W8A
 GROUPED = {Format.INT4, Format.INT6, Format.W4A8}
 """Formats whose columns share a scale in groups; the others have one for each output row."""
 
+WEIGHT_ONLY = {Format.INT4, Format.INT6, Format.W8}
+"""Formats whose kernels compute in the activations' type, and hold their scales in it."""
+
 SCALE_BITS = 16
 FULL_BITS = 16
 INDEX_BITS = 32
@@ -30,13 +33,22 @@ class Variant:
     """One way to quantize.
 
     group: columns that share a scale, 0 for the whole row. keep: share of input channels, the salient ones, that stay
-    in 16 bits. scaled: search per-channel scales before, which keeps the format uniform.
+    in 16 bits. scaled: search per-channel scales before, which keeps the format uniform. rest: type of everything that
+    is not quantized, in which the engine computes, as torch calls it.
     """
 
     format: Format
     group: int = 0
     keep: float = 0.0
     scaled: bool = False
+    rest: str = "float32"
+
+    @property
+    def scales(self) -> str:
+        """The type that an engine rounds scales to, as torch calls it: codes are made with scales that it can hold."""
+        if self.format is Format.W4A8:
+            return "bfloat16"  # torch's kernel takes no other for groups
+        return self.rest if self.format in WEIGHT_ONLY else "float32"
 
     @property
     def name(self) -> str:

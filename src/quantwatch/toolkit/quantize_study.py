@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from quantwatch.flow.divergence import Divergence
 from quantwatch.toolkit.capture import Heard, Inputs, capture
-from quantwatch.toolkit.fake_quant import Int8Linear, Memory, per_token
+from quantwatch.toolkit.fake_quant import Int8Linear, Memory, per_token, per_token_shifted
 from quantwatch.toolkit.families import groups
 from quantwatch.toolkit.formats import FULL_BITS, Format, Variant
 from quantwatch.toolkit.outliers import inject_outliers
@@ -34,12 +34,12 @@ class Fp8Linear(nn.Module):
         self.bias: Tensor | None = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
-        return functional.linear(fp8(x), self.weight, self.bias)
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
+        return functional.linear(fp8(x.float()), self.weight, self.bias).to(x.dtype)
 
 
 class W4A8Linear(nn.Module):
-    """y = Q(x) W^T + b with a weight that is rounded already, and int8 activations with a scale for each token."""
+    """y = Q(x) W^T + b with a weight that is rounded already, and int8 activations with a range for each token."""
 
     weight: Tensor
 
@@ -50,9 +50,26 @@ class W4A8Linear(nn.Module):
         self._memory = memory
 
     def forward(self, x: Tensor) -> Tensor:
-        """x: (..., in), float32; returns (..., out)."""
-        codes, scale = self._memory.codes(x, per_token)
-        return functional.linear(codes * scale, self.weight, self.bias)
+        """x: (..., in), of any floating type; returns (..., out) of the same, computed in float32."""
+        codes, scale = self._memory.codes(x, per_token_shifted)
+        return functional.linear(codes * scale, self.weight, self.bias).to(x.dtype)
+
+
+OWN_PRECISION = (Int8Linear, Fp8Linear, W4A8Linear)
+"""Linears that compute in float32 whatever comes in, as their kernels' accumulators do."""
+
+
+@torch.no_grad()
+def served(model: nn.Module, rest: str) -> nn.Module:
+    """The same quantized model, in place, computing in the type `rest` where an engine does that serves it so.
+
+    Only parameters change: what positions are rotated by is kept in float32, as engines do.
+    """
+    for part in model.modules():
+        if not isinstance(part, OWN_PRECISION):
+            for weight in part.parameters(recurse=False):
+                weight.data = weight.data.to(getattr(torch, rest))
+    return model
 
 
 @torch.no_grad()

@@ -23,22 +23,30 @@ def salient(inputs: Inputs, keep: float) -> Tensor:
     return chosen
 
 
-def grouped(weight: Tensor, *, bits: int, group: int) -> Tensor:
+def grouped(weight: Tensor, *, bits: int, group: int, scales: str = "float32") -> Tensor:
     """Weights rounded symmetrically in groups of columns, back in floating point: (out, in).
 
     scale = max|w| / (2^(bits-1) - 1), codes clamped to -2^(bits-1) .. 2^(bits-1) - 1; a group of zeros stays zeros. The
     last group may have fewer columns.
     """
-    codes, scale = group_codes(weight, bits=bits, group=group)
+    codes, scale = group_codes(weight, bits=bits, group=group, scales=scales)
     return (codes * scale).view(len(weight), -1)[:, : weight.shape[1]]
 
 
-def group_codes(weight: Tensor, *, bits: int, group: int) -> Codes:
-    """The codes and scales of `grouped`: (out, groups, group) and (out, groups, 1), ragged groups filled with zeros."""
+def group_codes(weight: Tensor, *, bits: int, group: int, scales: str = "float32") -> Codes:
+    """The codes and scales of `grouped`: (out, groups, group) and (out, groups, 1), ragged groups filled with zeros.
+
+    scales: type that they are rounded to before codes are made with them, as torch calls it; float32 all the same.
+    """
     rows, columns = weight.shape
     padded = functional.pad(weight, (0, -columns % group))
-    codes, scale = absmax_codes(padded.view(rows, -1, group), bits=bits)
-    top = 2 ** (bits - 1)
+    blocks, top = padded.view(rows, -1, group), 2 ** (bits - 1)
+    codes, scale = absmax_codes(blocks, bits=bits)
+    if scales != "float32":
+        kind = getattr(torch, scales)
+        least = torch.finfo(kind).smallest_normal * torch.finfo(kind).eps
+        scale = scale.to(kind).float().clamp_(min=max(least, TINY))
+        codes = (blocks / scale).round_()
     return Codes(codes.clamp_(-top, top - 1), scale)
 
 
@@ -61,7 +69,9 @@ def stored(weight: Tensor, variant: Variant, *, kept: Tensor | None = None) -> T
     """
     rest = weight if kept is None else weight.masked_fill(kept.to(weight.device), 0.0)
     if variant.format not in GROUPED:
-        made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=weight.shape[1])
+        whole = weight.shape[1]
+        made = fp8(rest) if variant.format == "fp8-e4m3" else grouped(rest, bits=8, group=whole, scales=variant.scales)
     else:
-        made = grouped(rest, bits=BITS[variant.format], group=variant.group or weight.shape[1])
+        group = variant.group or weight.shape[1]
+        made = grouped(rest, bits=BITS[variant.format], group=group, scales=variant.scales)
     return made if kept is None else torch.where(kept.to(weight.device), weight, made)
