@@ -52,6 +52,7 @@ COMMANDS: list[list[str] | None] = [
     ["toolkit", "growth", "--help"],
     ["toolkit", "export", "--help"],
     ["toolkit", "observers", "--help"],
+    ["toolkit", "diagnose", "--help"],
 ]
 
 

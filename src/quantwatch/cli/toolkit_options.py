@@ -77,7 +77,7 @@ def prompt_set(name: str | None) -> "PromptSet":
     path = shipped.get(name) or Path(name)
     if not path.is_file():
         close = get_close_matches(name, list(shipped), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = f"; did you mean {close[0]}?" if close else "."
         raise InputError(f"{name}: no shipped task set and no file{hint} Shipped: {', '.join(shipped)}")
     return load_set(path)
 

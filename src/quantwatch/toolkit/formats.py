@@ -20,6 +20,9 @@ BITS = {Format.INT4: 4, Format.INT6: 6, Format.W4A8: 4, Format.W8: 8, Format.W8A
 GROUPED = {Format.INT4, Format.INT6, Format.W4A8}
 """Formats whose columns share a scale in groups; the others have one for each output row."""
 
+ACTIVATIONS = {Format.W4A8, Format.W8A8, Format.FP8}
+"""Formats that quantize activations too."""
+
 SCALE_BITS = 16
 FULL_BITS = 16
 INDEX_BITS = 32
