@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from quantwatch.config.limits import Scheme, limits_for
+from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.measure.compare import Pair
 from quantwatch.toolkit.capture import Inputs, capture
@@ -79,7 +80,7 @@ def ward(model: nn.Module, *, limits: Scheme = Scheme.INT4) -> Ward:
     return Ward(model, TEXTS, tuple(parts), quiet)  # type: ignore[arg-type]  # a hearer that hears nothing
 
 
-def _again(model: nn.Module, one: Exam) -> dict[str, object]:
+def _again(model: nn.Module, one: Exam) -> dict[str, Distribution]:
     with torch.inference_mode():
         return {each.prompt_id: distribution(model, each, k=one.k) for each in one.sequences}
 

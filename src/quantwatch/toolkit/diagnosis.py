@@ -26,7 +26,7 @@ PROBE = 8
 
 ALPHA = 0.5
 
-EXPORTABLE = {one: f"--scheme {one}" for one in Format if one is not Format.INT6}
+EXPORTABLE: dict[Format, str] = {one: f"--scheme {one}" for one in Format if one is not Format.INT6}
 """Options of `toolkit export` for a format that it writes."""
 
 

@@ -19,7 +19,7 @@ from quantwatch.toolkit.answers import Answers
 from quantwatch.toolkit.capture import Heard
 from quantwatch.toolkit.kv_cache import new_cache
 from quantwatch.toolkit.model import Loaded, logits
-from quantwatch.toolkit.subject import texts
+from quantwatch.toolkit.subject import refuse_foreign, texts
 
 K = 20
 CONTINUATION = 96
@@ -70,7 +70,9 @@ def exam(
 def _given(loaded: Loaded, prompt: Prompt, limit: int) -> list[int]:
     if prompt.continuation is None:
         return []
-    return list(loaded.tokenizer(prompt.continuation, add_special_tokens=False).input_ids)[:limit]
+    given = list(loaded.tokenizer(prompt.continuation, add_special_tokens=False).input_ids)[:limit]
+    refuse_foreign(loaded, prompt, max(given, default=0))
+    return given
 
 
 def _answer(loaded: Loaded, ids: Tensor, limit: int, known: Answers) -> list[int]:
