@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.benchmark
 ROUNDS = 8
 TOKENS = 256
 MOST = 1.6
-SIZES = {
+SIZES: dict[str, dict[str, Any]] = {
     "like SmolLM2": {"hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 4},
     # So many columns that the sums of one block are not exact in float32, and blocks are added up.
     "wide": {"hidden_size": 512, "intermediate_size": 8192, "num_hidden_layers": 1},

@@ -6,6 +6,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -37,7 +38,7 @@ def ragged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tied embeddings, and 72 columns, which groups of 64 do not divide."""
     folder = tmp_path_factory.mktemp("ragged")
     tiny_folder(folder)
-    sizes = {"hidden_size": 72, "head_dim": 18, "vocab_size": 400, "tie_word_embeddings": True}
+    sizes: dict[str, Any] = {"hidden_size": 72, "head_dim": 18, "vocab_size": 400, "tie_word_embeddings": True}
     a_model(**sizes).save_pretrained(folder)  # type: ignore[operator]  # transformers is used untyped
     return folder
 
@@ -71,7 +72,9 @@ def config(folder: Path, **more: object) -> None:
 
 
 def unknown_architecture(folder: Path) -> None:
-    sizes = {name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")}
+    sizes: dict[str, Any] = {
+        name: SIZES[name] for name in ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    }
     a_model("phi", **sizes).save_pretrained(folder)  # type: ignore[operator]  # transformers is used untyped
 
 
@@ -80,7 +83,7 @@ def missing_shard(folder: Path) -> None:
     names = sorted(tensors)
     parts = [names[: len(names) // 2], names[len(names) // 2 :]]
     (folder / WEIGHTS).unlink()
-    where = {}
+    where: dict[str, str] = {}
     for number, part in enumerate(parts, 1):
         file = f"model-{number:05d}-of-00002.safetensors"
         where |= dict.fromkeys(part, file)
@@ -124,7 +127,7 @@ def damaged_tokenizer(folder: Path) -> None:
 def larger_than_memory(folder: Path) -> None:
     """A file with a hole of 300 GB in it, which takes no place on the disk."""
     size = 300 * 10**9
-    head = json.dumps({"huge": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    head = json.dumps({"huge": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
     with (folder / WEIGHTS).open("wb") as file:
         file.write(struct.pack("<Q", len(head)) + head)
         file.truncate(8 + len(head) + size)
