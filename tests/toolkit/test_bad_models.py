@@ -145,6 +145,10 @@ def damaged_config(folder: Path) -> None:
     (folder / "config.json").write_text("{", encoding="utf-8")
 
 
+def config_of_nothing(folder: Path) -> None:
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+
+
 BAD = [
     (unknown_architecture, "'phi' cannot be quantized here; known types: llama, mistral, qwen2, qwen3. A new one is"),
     (missing_shard, "model-00002-of-00002.safetensors"),
@@ -159,6 +163,7 @@ BAD = [
     (quantized_already, "is quantized already"),
     (no_config, "config.json is missing"),
     (damaged_config, "transformers can load"),
+    (config_of_nothing, "transformers can load"),
 ]
 
 

@@ -352,6 +352,16 @@ def test_what_breaks_is_said_with_the_number_that_did_it() -> None:
     assert told[-1] == "Write it with: quantwatch toolkit export --way --out FOLDER"
 
 
+def test_a_format_that_changes_nothing_has_no_cause() -> None:
+    model, found = found_planted()
+    inputs = capture(model, TEXTS, keep=8)
+    nothing = causes(model, copy.deepcopy(model), ward(model).parts[0].asked, inputs=inputs, most=1, hearer=quiet)  # type: ignore[arg-type]
+    assert nothing.kl == nothing.total == 0.0
+    assert [nothing.share(one) for one in nothing.layers] == [0.0] * 4
+    said = list(sentences(dataclasses.replace(found, causes=nothing, cures=())))
+    assert said[1:] == ["No layer alone moves anything.", "No cure that was tried wins anything back."]
+
+
 def test_json_holds_every_layer_and_cure() -> None:
     _, found = found_planted()
     told = as_json(found)

@@ -99,7 +99,7 @@ def limit_bars(title: str, values: Mapping[str, tuple[float, float, float]], lim
             axes.plot([limits[name]] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2.0)
     axes.set_yticks(places, list(values))
     axes.invert_yaxis()
-    axes.set_xlabel("mean KL in nats, with its interval; black: the critical limit")
+    axes.set_xlabel(f"mean KL in nats, with its interval{'; black: the critical limit' if limits else ''}")
     axes.set_title(title, fontsize="medium")
     return figure
 
@@ -114,6 +114,8 @@ def cause_bars(title: str, alone: Sequence[float], along: Sequence[Layer]) -> Fi
     below.plot([one.number for one in along], [100 * one.relative for one in along], marker="o", markersize=3)
     below.set_ylabel("error of the stream, %")
     below.set_xlabel("layer")
+    for axes in (above, below):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     return figure
 
 
