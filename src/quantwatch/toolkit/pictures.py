@@ -9,6 +9,7 @@ from torch import Tensor
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "quantwatch"  # the same numbers give the same file
 from matplotlib.figure import Figure  # noqa: E402, the backend is chosen before
+from matplotlib.ticker import MaxNLocator  # noqa: E402, as above
 
 from quantwatch.toolkit.growth import Layer  # noqa: E402
 from quantwatch.toolkit.statistics import TENSOR_BINS  # noqa: E402
@@ -115,7 +116,7 @@ def cause_bars(title: str, alone: Sequence[float], along: Sequence[Layer]) -> Fi
     below.set_ylabel("error of the stream, %")
     below.set_xlabel("layer")
     for axes in (above, below):
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 
