@@ -7,6 +7,7 @@ import pytest
 
 from quantwatch.cli.exit_codes import OK, USAGE
 from quantwatch.cli.main import main
+from quantwatch.cli.toolkit_options import hearer
 from support.tiny_folder import tiny_folder
 
 
@@ -55,6 +56,17 @@ def test_schemes_go_by_the_names_of_servers_too(
     result = json.loads(capsys.readouterr().out)
     assert (result["variant"], result["limits"]) == (variant, limits)
     assert result["causes"]["inside_the_worst"] == []
+
+
+@pytest.mark.parametrize(
+    ("of", "told"),
+    [(1, [1]), (2, [1, 2]), (8, [1, 4, 8]), (29, [1, 15, 29]), (30, [1, *range(3, 31, 3)])],
+)
+def test_long_steps_are_told_of_more_often(capsys: pytest.CaptureFixture[str], of: int, told: list[int]) -> None:
+    heard = hearer("layer by layer")
+    for done in range(1, of + 1):
+        heard(done, of)
+    assert capsys.readouterr().err.splitlines() == [f"layer by layer {one}/{of}" for one in told]
 
 
 REFUSED = [
