@@ -54,6 +54,7 @@ COMMANDS: list[list[str] | None] = [
     ["toolkit", "growth", "--help"],
     ["toolkit", "export", "--help"],
     ["toolkit", "observers", "--help"],
+    ["toolkit", "diagnose", "--help"],
 ]
 
 

@@ -36,6 +36,7 @@ def test_smooth_tells_drop_and_divergence_and_saves_the_same_function(
     assert "One scale for the tensor shrinks by" in shown
     assert "naive has" in shown
     assert max(len(line) for line in shown.splitlines() if line.lstrip().startswith("w8a8")) <= 80
+    assert "…" not in shown
     result = json.loads(told.read_text(encoding="utf-8"))
     assert len(result["groups"]) == 8
     for scheme in ("w8a8", "w8a8-static"):
@@ -116,7 +117,9 @@ def test_observers_tell_how_the_result_moves_with_the_prompts(
 ) -> None:
     command = [*asked(folder, "observers"), "--counts", "1,3", "--inject", "100", "--out", str(tmp_path)]
     assert main([*command, "--json", str(tmp_path / "told.json")]) == OK
-    assert "percentile" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "percentile" in shown
+    assert "…" not in shown
     results = json.loads((tmp_path / "told.json").read_text(encoding="utf-8"))["results"]
     assert [(one["observer"], one["prompts_calibrated"]) for one in results] == [
         (observer, count) for count in (1, 3) for observer in ("minmax", "histogram", "percentile")

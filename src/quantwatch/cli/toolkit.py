@@ -4,6 +4,7 @@ import typer
 
 from quantwatch.cli import (
     toolkit_checkpoint,
+    toolkit_diagnose,
     toolkit_export,
     toolkit_growth,
     toolkit_observers,
@@ -23,3 +24,4 @@ app.command("smooth")(toolkit_smooth.command)
 app.command("quantize")(toolkit_quantize.command)
 app.command("growth")(toolkit_growth.command)
 app.command("export")(toolkit_export.command)
+app.command("diagnose")(toolkit_diagnose.command)

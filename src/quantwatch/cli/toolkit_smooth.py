@@ -21,7 +21,7 @@ from quantwatch.cli.toolkit_options import (
     table,
     tell,
 )
-from quantwatch.cli.toolkit_results import HEAD, as_json, caption, row
+from quantwatch.cli.toolkit_results import NARROW_HEAD, as_json, caption, narrow_row
 from quantwatch.errors import InputError
 
 if TYPE_CHECKING:
@@ -110,7 +110,8 @@ def _show(study: "SmoothStudy", console: Terminal) -> None:
     title = f"Largest activations, the most uneven {len(worst)} of {len(study.drops)}"
     console.print(table(title, head, lines))
     found = [(f"{scheme}{after}", one[scheme]) for scheme in study.naive for after, one in _both(study)]
-    console.print(table("Against full precision", ("scheme", *HEAD), [(name, *row(one)) for name, one in found]))
+    told = [(name, *narrow_row(one)) for name, one in found]
+    console.print(table("Against full precision", ("scheme", *NARROW_HEAD), told))
     console.print(caption(found[0][1]), style="dim", soft_wrap=True)
     least = min(study.drops, key=lambda one: one.share)
     shrinks = f"{percent(study.mean_drop)} in the mean; least by {percent(least.share)}"

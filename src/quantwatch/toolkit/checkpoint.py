@@ -122,7 +122,7 @@ def _read(files: Sequence[Path]) -> tuple[dict[str, Stored], list[Complaint]]:
     complaints: list[Complaint] = []
     for file in files:
         try:
-            with safe_open(file, framework="pt") as opened:
+            with safe_open(file, framework="np") as opened:  # torch maps a file as if it were to be written to
                 names = opened.keys()
                 for name in names:
                     held = opened.get_slice(name)
@@ -188,8 +188,17 @@ Heard = Callable[[int, int], None]
 
 @contextmanager
 def reading(stored: Stored, complaints: list[Complaint]) -> Iterator[None]:
-    """Turn what cannot be read into a complaint about the tensor."""
+    """Turn what cannot be read into a complaint about the tensor.
+
+    Raises InputError for a file that this machine cannot map, which says nothing about the file.
+    """
     try:
         yield
     except (SafetensorError, OSError, RuntimeError) as exc:
+        if "unable to mmap" in str(exc):
+            size = stored.file.stat().st_size / 1e9
+            raise InputError(
+                f"{stored.file}: {size:.1f} GB in one file are more than this machine can map at once; "
+                "a checkpoint of several smaller files can be read, or a larger machine"
+            ) from exc
         complaints.append(fault(stored.name, f"cannot be read from {stored.file.name}: {exc}"))

@@ -68,15 +68,21 @@ class Group:
 def groups(model: nn.Module) -> list[Group]:
     """All linear layers of the decoder, layer by layer, by what they read. Raises InputError for an unknown family."""
     config: Any = model.config
-    family = FAMILIES.get(config.model_type)
-    if family is None:
-        raise InputError(
-            f"models of type {config.model_type!r} cannot be quantized here; known types: {', '.join(FAMILIES)}. "
-            "A new one is a line of data: FAMILIES in quantwatch/toolkit/families.py, which says what reads what"
-        )
+    family = family_of(config.model_type)
     return [
         group for i in range(config.num_hidden_layers) for group in _in_layer(model, f"model.layers.{i}", family=family)
     ]
+
+
+def family_of(kind: object) -> Family:
+    """The family of a model type. Raises InputError for an unknown one, with what to do about it."""
+    family = FAMILIES.get(str(kind))
+    if family is None:
+        raise InputError(
+            f"models of type {kind!r} cannot be quantized here; known types: {', '.join(FAMILIES)}. "
+            "A new one is a line of data: FAMILIES in quantwatch/toolkit/families.py, which says what reads what"
+        )
+    return family
 
 
 def _in_layer(model: nn.Module, layer: str, *, family: Family) -> Iterator[Group]:

@@ -23,6 +23,9 @@ GROUPED = {Format.INT4, Format.INT6, Format.W4A8}
 WEIGHT_ONLY = {Format.INT4, Format.INT6, Format.W8}
 """Formats whose kernels compute in the activations' type, and hold their scales in it."""
 
+ACTIVATIONS = set(Format) - WEIGHT_ONLY
+"""Formats that quantize activations too."""
+
 SCALE_BITS = 16
 FULL_BITS = 16
 INDEX_BITS = 32

@@ -9,6 +9,7 @@ from torch import Tensor
 mpl.use("Agg")
 mpl.rcParams["svg.hashsalt"] = "quantwatch"  # the same numbers give the same file
 from matplotlib.figure import Figure  # noqa: E402, the backend is chosen before
+from matplotlib.ticker import MaxNLocator  # noqa: E402, as above
 
 from quantwatch.toolkit.growth import Layer  # noqa: E402
 from quantwatch.toolkit.statistics import TENSOR_BINS  # noqa: E402
@@ -83,6 +84,39 @@ def observer_curves(name: str, curves: Mapping[str, Sequence[tuple[int, float]]]
     axes.set_ylabel("mean KL in nats")
     axes.set_title(name, fontsize="medium")
     axes.legend(fontsize="small")
+    return figure
+
+
+def limit_bars(title: str, values: Mapping[str, tuple[float, float, float]], limits: Mapping[str, float]) -> Figure:
+    """A number for each name with its interval, (value, low, high), and the limit that it is held against."""
+    figure = Figure(figsize=(WIDTH, 1.2 + 0.4 * len(values)), layout="constrained")
+    axes = figure.add_subplot(1, 1, 1)
+    places = range(len(values))
+    ends = [[max(value - low, 0.0) for value, low, _ in values.values()]]
+    ends += [[max(high - value, 0.0) for value, _, high in values.values()]]
+    axes.barh(places, [value for value, _, _ in values.values()], xerr=ends, alpha=0.6, capsize=3)
+    for place, name in enumerate(values):
+        if name in limits:
+            axes.plot([limits[name]] * 2, [place - 0.4, place + 0.4], color="black", linewidth=2.0)
+    axes.set_yticks(places, list(values))
+    axes.invert_yaxis()
+    axes.set_xlabel(f"mean KL in nats, with its interval{'; black: the critical limit' if limits else ''}")
+    axes.set_title(title, fontsize="medium")
+    return figure
+
+
+def cause_bars(title: str, alone: Sequence[float], along: Sequence[Layer]) -> Figure:
+    """What each layer does alone, and the error of the residual stream behind it with all of them quantized."""
+    figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
+    above, below = figure.add_subplot(2, 1, 1), figure.add_subplot(2, 1, 2)
+    above.bar(range(len(alone)), alone, alpha=0.6)
+    above.set_ylabel("mean KL of the layer alone")
+    above.set_title(title, fontsize="medium")
+    below.plot([one.number for one in along], [100 * one.relative for one in along], marker="o", markersize=3)
+    below.set_ylabel("error of the stream, %")
+    below.set_xlabel("layer")
+    for axes in (above, below):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure
 
 

@@ -1,7 +1,7 @@
 """What formats and cures are worth: a model quantized each way, held against full precision."""
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -102,9 +102,13 @@ def quantized(
     return made
 
 
-def size(model: nn.Module, variant: Variant | None) -> int:
-    """Bytes of all weights: linears of the decoder in the variant's format, 16 bits for the rest; None: 16 for all."""
-    linears = [linear for group in groups(model) for linear in group.linears]
+def size(model: nn.Module, variant: Variant | None, *, full: Container[str] = ()) -> int:
+    """Bytes of all weights: linears of the decoder in the variant's format, 16 bits for the rest; None: 16 for all.
+
+    full: names of linears that stay in 16 bits.
+    """
+    named = [pair for group in groups(model) for pair in zip(group.names, group.linears, strict=True)]
+    linears = [linear for name, linear in named if name not in full]
     held = {id(value): value.numel() for value in model.parameters()}
     for linear in linears:
         del held[id(linear.weight)]

@@ -19,7 +19,7 @@ from quantwatch.toolkit.answers import Answers
 from quantwatch.toolkit.capture import Heard
 from quantwatch.toolkit.kv_cache import new_cache
 from quantwatch.toolkit.model import Loaded, logits
-from quantwatch.toolkit.subject import texts
+from quantwatch.toolkit.subject import refuse_foreign, texts
 
 K = 20
 CONTINUATION = 96
@@ -70,7 +70,9 @@ def exam(
 def _given(loaded: Loaded, prompt: Prompt, limit: int) -> list[int]:
     if prompt.continuation is None:
         return []
-    return list(loaded.tokenizer(prompt.continuation, add_special_tokens=False).input_ids)[:limit]
+    given = list(loaded.tokenizer(prompt.continuation, add_special_tokens=False).input_ids)[:limit]
+    refuse_foreign(loaded, prompt, max(given, default=0))
+    return given
 
 
 def _answer(loaded: Loaded, ids: Tensor, limit: int, known: Answers) -> list[int]:
@@ -131,11 +133,23 @@ def divergence(asked: Exam, model: nn.Module, *, heard: Heard = lambda _done, _a
 
     Raises InputError where it computes numbers that are not finite.
     """
+    return compared(paired(asked, model, heard=heard))
+
+
+def paired(asked: Exam, model: nn.Module, *, heard: Heard = lambda _done, _all: None) -> list[Pair]:
+    """What full precision and a model think of every draw of an exam, a draw that came twice twice.
+
+    Raises InputError where the model computes numbers that are not finite.
+    """
     found = {}
     for number, sequence in enumerate(asked.sequences, 1):
         found[sequence.prompt_id] = one = distribution(model, sequence, k=asked.k)
         if not torch.tensor(one.actual).isfinite().all():
             raise InputError(f"prompt {sequence.prompt_id}: the model computes numbers that are not finite")
         heard(number, len(asked.sequences))
-    pairs = [Pair(asked.baseline[name], found[name]) for name in asked.drawn]
+    return [Pair(asked.baseline[name], found[name]) for name in asked.drawn]
+
+
+def compared(pairs: Sequence[Pair]) -> Divergence:
+    """Divergence over the continuation positions of draws. Raises ValueError where there is none."""
     return measure(pairs, scope=Scope.CONTINUATION, evidence=Evidence.DRAW)
