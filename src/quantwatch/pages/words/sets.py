@@ -1,0 +1,45 @@
+"""Words of the pages about golden sets."""
+
+WORDS: dict[str, tuple[str, str]] = {
+    "sets.title": ("Golden sets", "黄金提示集"),
+    "sets.text": (
+        "What every node of a pool is asked, and what its answers are held against the baseline on.",
+        "向每个节点提出的问题；节点的回答据此与基线比较。",
+    ),
+    "sets.none": (
+        "No golden set is known yet: quantwatch is starting, or the configuration names none.",
+        "目前没有黄金提示集：quantwatch 正在启动，或配置中未指定。",
+    ),
+    "sets.set": ("Golden set", "黄金提示集"),
+    "sets.size": ("Prompts", "提示数"),
+    "sets.draw": ("Drawn in a run", "每次运行抽取"),
+    "sets.mode": ("How they are asked", "询问方式"),
+    "sets.k": ("Top tokens compared (k)", "比较的最高概率词元数 (k)"),
+    "sets.digest": ("Digest of the prompts (SHA-256)", "提示内容摘要 (SHA-256)"),
+    "sets.nodes": ("Nodes", "节点"),
+    "sets.nodes.value": ("{all} asked, {ok} ok, {bad} bad", "询问 {all} 个，{ok} 个正常，{bad} 个不合格"),
+    "sets.facts": ("The set", "提示集信息"),
+    "sets.standing": ("How each node stands on it", "各节点在该集上的表现"),
+    "sets.standing.none": ("No node is asked about it.", "没有节点使用该提示集。"),
+    "sets.reference": ("The baseline's answers", "基线回答"),
+    "sets.reference.made": ("made", "生成于"),
+    "sets.prompts": ("Prompts", "提示"),
+    "sets.prompts.caption": ("By id, as the golden file has them", "按 ID，与黄金提示文件一致"),
+    "sets.prompts.off": (
+        "The configuration shows nothing of prompts (expose.prompts: off).",
+        "配置不显示任何提示信息（expose.prompts: off）。",
+    ),
+    "sets.prompts.ids": (
+        "The words of prompts are not shown (expose.prompts: ids).",
+        "不显示提示原文（expose.prompts: ids）。",
+    ),
+    "sets.prompts.unknown": ("The prompts are not known yet.", "尚未取得提示。"),
+    "sets.prompt": ("Prompt", "提示"),
+    "sets.language": ("Language", "语言"),
+    "sets.length": ("Length", "长度"),
+    "sets.length.short": ("short", "短"),
+    "sets.length.medium": ("medium", "中"),
+    "sets.length.long": ("long", "长"),
+    "sets.tags": ("Tags", "标签"),
+    "sets.text.show": ("Text", "原文"),
+}
