@@ -77,15 +77,14 @@ def _changed(incident: Incident) -> Iterator[Advice]:
             yield advice(cause, f"{'; '.join(told)}{since}")
     if "started" in node and not {*node} & {"version", "tokenizer", *_MODEL}:
         yield advice(Cause.RESTART, f"another process of the node answers{since}")
-    otherwise = [
-        one for one in factors if one.place in ("baseline", "measurement", "limits") and one.factor != "started"
-    ]
+    otherwise = [one for one in factors if one.place in _ASKED and one.factor != "started"]
     if otherwise:
         said = "; ".join(f"{one.place} {one.label}: {one.before} -> {one.after}" for one in otherwise[:3])
         yield advice(Cause.YARDSTICK_CHANGED, f"{said}{since}")
 
 
 _MODEL = ("model", "root", "max_model_len")
+_ASKED = ("baseline", "measurement", "limits")
 
 
 def _parts(incident: Incident) -> Iterator[Advice]:

@@ -120,7 +120,7 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """What is known of the baseline's own answers. answers: how many are kept of it for these prompts; first, last: when.
+    """What is known of the baseline. answers: how many of its own are kept for these prompts; first, last: when.
 
     doubts: sentences that speak against it, from objections and notices.
     """

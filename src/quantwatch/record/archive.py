@@ -186,6 +186,10 @@ class Archive:
             raise InputError(f"{given} could be {ids_said}{more}; give more of the id")
         return found[0]
 
+    def reading(self) -> contextlib.AbstractContextManager[Connection]:
+        """A connection that sees one moment, for what this room reads elsewhere."""
+        return self._reading()
+
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Connection]:
         with said_plainly(self.path, "read"), self._engine.connect() as connection, connection.begin():

@@ -56,15 +56,18 @@ class PairCount:
         return sum(count for quality, count in self.runs if quality in BREACHES)
 
 
-class Casebook(Archive):
-    """An archive that also tells what happened around a run, and within a period. Moments: since <= at < until."""
+class Casebook:
+    """Reads of an archive what happened around a run, and within a period. Moments: since <= at < until."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
 
     def course(self, run: StoredRun, *, before: int, after: int) -> list[Point]:
         """The runs of the same target and task set around a run, itself included, oldest first."""
         same = (RUNS.c.target == run.target, RUNS.c.task_set == run.task_set)
         earlier = _points().where(*same, RUNS.c.started <= run.started).order_by(RUNS.c.started.desc())
         later = _points().where(*same, RUNS.c.started > run.started).order_by(RUNS.c.started)
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             past = connection.execute(earlier.limit(before + 1)).mappings().all()
             coming = connection.execute(later.limit(after)).mappings().all()
         return [*(Point(**row) for row in reversed(past)), *(Point(**row) for row in coming)]
@@ -75,7 +78,7 @@ class Casebook(Archive):
             *(RUNS.c.target == run.target, RUNS.c.task_set == run.task_set, RUNS.c.started < run.started),
             *(RUNS.c.quality == Quality.OK, RUNS.c.measured),
         )
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             row = connection.execute(wanted.order_by(RUNS.c.started.desc()).limit(1)).mappings().first()
         return None if row is None else StoredRun(**row)
 
@@ -86,7 +89,7 @@ class Casebook(Archive):
         wanted = select(DECISIONS).where(DECISIONS.c.at >= since, DECISIONS.c.at < until)
         if target is not None:
             wanted = wanted.where(DECISIONS.c.target == target)
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             rows = connection.execute(wanted.order_by(DECISIONS.c.at).limit(limit)).mappings().all()
             return [stored_decision(connection, dict(row)) for row in rows]
 
@@ -97,14 +100,14 @@ class Casebook(Archive):
         wanted = transitions_wanted().where(TRANSITIONS.c.at >= since, TRANSITIONS.c.at < until)
         if target is not None:
             wanted = wanted.where(TRANSITIONS.c.target == target)
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             rows = connection.execute(wanted.order_by(TRANSITIONS.c.at, TRANSITIONS.c.number).limit(limit))
             return [Transition(**row) for row in rows.mappings()]
 
     def breaches_within(self, since: datetime, until: datetime, *, limit: int) -> list[Point]:
         """Runs that breached, oldest first."""
         wanted = _points().where(RUNS.c.started >= since, RUNS.c.started < until, RUNS.c.quality.in_(BREACHES))
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             rows = connection.execute(wanted.order_by(RUNS.c.started, RUNS.c.id).limit(limit))
             return [Point(**row) for row in rows.mappings()]
 
@@ -120,7 +123,7 @@ class Casebook(Archive):
             .where(*within)
             .group_by(*names)
         ).subquery()
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             rows = connection.execute(counted.order_by(*names, RUNS.c.quality)).all()
             found = connection.execute(_points().join(worst, worst.c.id == RUNS.c.id)).mappings().all()
         best = {(row["target"], row["task_set"]): Point(**row) for row in found}
@@ -131,7 +134,7 @@ class Casebook(Archive):
 
     def told_of(self, targets: Sequence[str]) -> list[Notice]:
         """What people were last told of these targets, and of the baseline. The store keeps no older words."""
-        with self._reading() as connection:
+        with self._archive.reading() as connection:
             told = kept_notices(connection).told.values()
         return sorted((one for one in told if one.matter.target in (None, *targets)), key=lambda one: one.since)
 
