@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from quantwatch.flow.tokens import TokensSeen
+from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.pages.advice import Advice
 from quantwatch.record.archive import StoredDecision
@@ -137,7 +137,8 @@ class Incident:
 
     decision: the one that was asked for, or the first that rests on the run; run: its evidence, None where a person's
     word or a pool has none, or it is pruned. course: runs of the pair, oldest first. sound: the last good run before.
-    changed: what differs since that, none without one. tokens: None where nothing was kept.
+    changed: what differs since that, none without one. tokens: None where nothing was kept, or
+    nothing may be shown. shown: how much of golden prompts may be seen.
     """
 
     made: datetime
@@ -160,6 +161,7 @@ class Incident:
     exchanges: tuple[Exchange, ...]
     yardstick: Yardstick
     tokens: TokensSeen | None
+    shown: PromptsShown
     advice: tuple[Advice, ...] = ()
 
     def advised(self, advice: tuple[Advice, ...]) -> "Incident":

@@ -72,6 +72,12 @@ class Casebook:
             coming = connection.execute(later.limit(after)).mappings().all()
         return [*(Point(**row) for row in reversed(past)), *(Point(**row) for row in coming)]
 
+    def run(self, key: str) -> StoredRun | None:
+        """A run by its whole id; None where there is none, or it is forgotten."""
+        with self._archive.reading() as connection:
+            row = connection.execute(runs_wanted().where(RUNS.c.id == key)).mappings().first()
+        return None if row is None else StoredRun(**row)
+
     def sound_before(self, run: StoredRun) -> StoredRun | None:
         """The newest run of the same target and task set before this one that was OK and gave numbers."""
         wanted = runs_wanted().where(
