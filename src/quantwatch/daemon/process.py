@@ -202,7 +202,15 @@ class Daemon:
     def _live_page(self, stack: contextlib.AsyncExitStack) -> LivePage:
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
-        return LivePage(Site(self.board, reading, self.clock.now, golden=self.desk.golden))
+        return LivePage(
+            Site(
+                self.board,
+                reading,
+                self.clock.now,
+                prompts=lambda: self.settings.expose.prompts.value,
+                golden=self.desk.golden,
+            )
+        )
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""
