@@ -10,7 +10,7 @@ from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.log import without_secrets
-from quantwatch.pages.chart import Chart, chart_of
+from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
