@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quantwatch.cli.output import STANDARD_OUTPUT, write_text
-from quantwatch.cli.store import ConfigOption, StoreOption, console, store_path
+from quantwatch.cli.store import ConfigOption, StoreOption, console, store_and_shown
 from quantwatch.clock import SystemClock
 from quantwatch.errors import InputError
 
 if TYPE_CHECKING:
-    from quantwatch.flow.tokens import PromptsShown
     from quantwatch.pages.manner import Language
 
 SUFFIXES = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md", ".json": "json"}
@@ -51,8 +50,8 @@ def command(
     if (wanted is None) == (period is None):
         raise InputError("give either the ID of a run or decision, or --range")
     now = SystemClock().now()
-    shown, runbook = _configured(config)
-    with Archive.open(store_path(config, store)) as archive:
+    (path, shown), runbook = store_and_shown(config, store), _runbook(config)
+    with Archive.open(path) as archive:
         if period is not None:
             since, until = moments(period, now=now)
             text = written(period_of(archive, since, until, now=now), form, language, runbook=runbook)
@@ -111,14 +110,12 @@ def _language(given: str) -> "Language":
     raise InputError(f"--lang {given}: one of {', '.join(LANGUAGES)} is wanted")
 
 
-def _configured(config: Path | None) -> "tuple[PromptsShown, str | None]":
-    """How much of prompts may be seen, and where the runbook lies; without a configuration ids alone."""
+def _runbook(config: Path | None) -> str | None:
+    """Where the runbook lies by the first channel that says so; None where none does."""
     from quantwatch.config.load import load_settings
-    from quantwatch.flow.tokens import PromptsShown
     from quantwatch.prompts.load import shipped_sets
 
     if config is None:
-        return PromptsShown.IDS, None
+        return None
     settings = load_settings(config, shipped=shipped_sets())
-    urls = [one.runbook_url for one in settings.notifications if one.runbook_url is not None]
-    return PromptsShown(settings.expose.prompts), urls[0] if urls else None
+    return next((one.runbook_url for one in settings.notifications if one.runbook_url is not None), None)

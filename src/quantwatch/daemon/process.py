@@ -99,9 +99,8 @@ class Daemon:
             await self._begin(watch)
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
-                await self._until_stopped(
-                    self._heartbeat.beat(), chores.mend(), chores.prune(), chores.look(), chores.repeat()
-                )
+                beside = (chores.mend(), chores.prune(), chores.look(), chores.repeat(), chores.learn())
+                await self._until_stopped(self._heartbeat.beat(), *beside)
             finally:
                 await self._end(watch, keeper)
         log.info("stopped")

@@ -151,7 +151,7 @@ def _percent(value: float) -> str:
 
 def moved(value: float) -> str:
     """How much probability a token gained or lost, in percentage points."""
-    return f"{value * 100:+.1f}" if abs(value) >= LEAST_SHARE / 2 else "±0"
+    return f"{value * 100:+.1f}".replace("-", "−") if abs(value) >= LEAST_SHARE / 2 else "±0"
 
 
 def masked(text: str | None) -> str:
