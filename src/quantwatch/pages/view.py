@@ -21,7 +21,7 @@ from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS
 
-MOST_CHOICES = 10
+MOST_CHOICES = 8
 """Tokens that the lists of one position show."""
 
 KNOWN_PARTS = {
