@@ -14,7 +14,8 @@ from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.state import Human, Pause, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages.done import done
-from quantwatch.pages.fleet import counts, headline
+from quantwatch.pages.fleet import Headline, counts
+from quantwatch.pages.fleet import headline as told_of
 from quantwatch.pages.rank import Against, fits, lead, ranked, worst_finding
 from support.boards import AT, board, isolated, measured, numbers, own, rich_board, set_board, target_board
 from support.pages import NOW, Read, see, site
@@ -35,6 +36,10 @@ def sick(name: str, quality: Quality = Quality.DEGRADED, kl: float = 0.2, **give
 
 def of(quality: Quality, name: str = "n", **given: Any) -> TargetBoard:
     return target_board(name, set_board(name, quality=quality, last=quality), quality=quality, **given)
+
+
+def headline(whole: Board) -> Headline:
+    return told_of(whole, ranked(whole.targets))
 
 
 STORM = PoolStanding("chat", PoolState.STORM, since=AT, reason="3 of 4 breach")
