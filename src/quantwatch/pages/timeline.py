@@ -68,6 +68,5 @@ def _decision(one: StoredDecision) -> Iterator[Event]:
     outcome = one.intent.outcome
     if outcome is not None:
         tone = Tone.GOOD if outcome.result in DONE else Tone.BAD
-        yield Event(
-            outcome.at, Kind.OUTCOME, f"{outcome.result}: {without_secrets(outcome.detail)}", tone, decision=one.id
-        )
+        ended = f"{order.action} {order.target}: {outcome.result}: {without_secrets(outcome.detail)}"
+        yield Event(outcome.at, Kind.OUTCOME, ended, tone, decision=one.id)
