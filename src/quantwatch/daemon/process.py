@@ -201,8 +201,8 @@ class Daemon:
     def _live_page(self, stack: contextlib.AsyncExitStack) -> LivePage:
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
-        shown = lambda: self.settings.expose.prompts.value  # noqa: E731, asked anew for every page
-        return LivePage(Site(self.board, reading, self.clock.now, shown, self.desk.golden))
+        site = Site(self.board, reading, self.clock.now, lambda: self.settings.expose.prompts.value, self.desk.golden)
+        return LivePage(site)
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""
