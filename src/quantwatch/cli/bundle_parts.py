@@ -49,8 +49,8 @@ def add_daemon(bundle: Bundle, file: Path) -> None:
 
 def add_store(bundle: Bundle, store: Callable[[], Path], limit: int) -> None:
     """The latest of everything, and the store's own health; damage of one table leaves the others."""
-    from quantwatch.cli.record_json import changes_json, decision_json
     from quantwatch.clock import SystemClock
+    from quantwatch.record.as_json import changes_json, decision_json
     from quantwatch.record.care import check, moved_aside
 
     def care() -> dict[str, Any]:
