@@ -255,3 +255,31 @@ async def test_a_generated_id_beyond_any_vocabulary_is_corruption() -> None:
 async def test_more_tokens_than_asked_for_are_invalid() -> None:
     with pytest.raises(ReplyInvalid, match="3 tokens generated where 2 were asked for"):
         await generated([5, 6, 7])
+
+
+# ------------------------------------------------------------------ what a node counts of its own numbers
+
+
+def test_counts_of_all_engines_are_added_and_odd_ones_are_not_told() -> None:
+    page = (
+        b"process_start_time_seconds 5.0\n"
+        b'quantwatch_vllm_broken_logit_rows_total{engine="0"} 3.0\n'
+        b'quantwatch_vllm_broken_logit_rows_total{engine="1"} 4.0\n'
+        b'quantwatch_vllm_runaway_logit_rows_total{engine="0"} NaN\n'
+        b'vllm:corrupted_requests_total{engine="0",model_name="m"} 2.0\n'
+        b'vllm:corrupted_requests_created{engine="0",model_name="m"} 1.7e9\n'
+    )
+    load = read_load(page)
+
+    assert load is not None
+    assert load.counted == {"broken_rows": 7.0, "corrupted_requests": 2.0}
+
+
+def test_a_count_rises_from_what_was_counted_and_from_nothing_in_another_process() -> None:
+    before = Load(started=5.0, prompt_tokens=10.0, generated_tokens=10.0, broken_rows=3.0)
+    after = Load(started=5.0, prompt_tokens=20.0, generated_tokens=20.0, broken_rows=5.0, corrupted_requests=0.0)
+    other = Load(started=900.0, prompt_tokens=1.0, generated_tokens=1.0, broken_rows=2.0)
+
+    assert after.risen(before) == {"broken_rows": 2.0}
+    assert after.risen(after) == {}
+    assert other.risen(after) == {"broken_rows": 2.0}

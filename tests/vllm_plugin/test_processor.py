@@ -104,6 +104,16 @@ def test_of_tensor_parallel_ranks_only_the_first_counts(folder: Path, rank: int,
     assert [one.rows for one in read(folder).values()] == ([] if rows is None else [rows])
 
 
+def test_without_ranks_the_only_process_counts(folder: Path) -> None:
+    def rank() -> int:
+        raise AssertionError("tensor model parallel group is not initialized")
+
+    watcher(ENGINE, {"vllm.distributed.parallel_state": SimpleNamespace(get_tensor_model_parallel_rank=rank)}).look(
+        NAN_ROW
+    )
+    assert read(folder)["2"].broken == 1
+
+
 def test_an_interface_that_is_missing_is_left_out() -> None:
     assert bases(("no.such.module", "logging")) == ()
 

@@ -64,3 +64,8 @@ class Load:
 def same_start(one: float, other: float) -> bool:
     """Whether two process starts, in seconds since 1970, are one."""
     return abs(one - other) < START_TICK
+
+
+def counting(target: str, *loads: Load | None) -> dict[str, Load]:
+    """The latest of a target's loads that counts anything, by the target's name; nothing where none does."""
+    return {target: one for target, one in ((target, one) for one in loads) if one is not None and one.counted}

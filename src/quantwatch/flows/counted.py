@@ -9,6 +9,7 @@ import asyncio
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched
+from quantwatch.flows.worker import Worker
 from quantwatch.log import logger
 
 log = logger()
@@ -29,36 +30,34 @@ async def look(watch: Watch) -> None:
 
 
 async def _look(watch: Watch, target: Watched) -> None:
-    if _running(watch, target):
+    worker = watch.workers.get(target.name)
+    if worker is None or _runs(worker):
         return  # the run reads them itself, and its own probes may be what is counted
     earlier, now = watch.memory.counts[target.name], await target.prober.load()
     if now is None or not now.counted:
         return
     watch.memory.counts[target.name] = now
     risen = now.risen(earlier)
-    if risen and not _running(watch, target) and not _known(watch, target):
+    if risen and not _runs(worker) and not _known(watch, target, worker.heeded):
+        worker.heeded = watch.clock.monotonic()
         _queue(watch, target, {name: round(more) for name, more in risen.items()})
 
 
-def _running(watch: Watch, target: Watched) -> bool:
-    """Whether a run of the target is under way, or nobody would make one."""
-    worker = watch.workers.get(target.name)
-    return worker is None or worker.running is not None
+def _runs(worker: Worker) -> bool:
+    return worker.running is not None
 
 
-def _known(watch: Watch, target: Watched) -> bool:
+def _known(watch: Watch, target: Watched, heeded: float | None) -> bool:
     """Whether nothing new can come of a run now: it is known to be corrupted, or was asked for such a count lately."""
     if any(one.quality is Quality.CORRUPTED for one in watch.memory.states_of(target.name, target.sets)):
         return True
-    last = watch.memory.heeded.get(target.name)
-    return last is not None and watch.clock.monotonic() - last < REST_SECONDS
+    return heeded is not None and watch.clock.monotonic() - heeded < REST_SECONDS
 
 
 def _queue(watch: Watch, target: Watched, risen: dict[str, int]) -> None:
     """Queue a run of the task set that was asked longest ago."""
     states = watch.memory.states_of(target.name, target.sets)
     oldest = min(states, key=lambda one: 0.0 if one.at is None else one.at.timestamp())
-    watch.memory.heeded[target.name] = watch.clock.monotonic()
     queued = watch.due(target.name, oldest.task_set)
     log.warning(
         "a node counts broken numbers of its own and is looked at now",

@@ -12,7 +12,7 @@ from quantwatch.flow.decision import Action, Decision, Intent
 from quantwatch.flow.fleet import Roll
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
-from quantwatch.flow.load import Load
+from quantwatch.flow.load import Load, counting
 from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.reference import ReferenceStanding, SelfChecked
@@ -46,8 +46,7 @@ class Memory:
     for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     changed: when the quality of each pair changed last.
-    counts: the latest load of each target that counts its own broken numbers. heeded: when a run was last queued for
-    such a count, by the monotonic clock.
+    counts: the latest load of each target that counts its own broken numbers.
     """
 
     sets: dict[Pair, SetState] = field(default_factory=dict)
@@ -83,7 +82,6 @@ class Memory:
     stepped: dict[str, datetime] = field(default_factory=dict)
     changed: dict[Pair, datetime] = field(default_factory=dict)
     counts: dict[str, Load] = field(default_factory=dict)
-    heeded: dict[str, float] = field(default_factory=dict)
 
     def restore(self, store: Store, now: datetime) -> None:
         """Read back what an earlier life has left."""
@@ -137,9 +135,7 @@ class Memory:
         if record.quality in BREACHES and record.baseline is not None:
             self.yardsticks[pair] = self.yardstick_of(record.baseline, record.task_set)
         self.loads[pair] = record.load_before, record.load_after
-        for load in self.loads[pair]:
-            if load is not None and load.counted:
-                self.counts[record.target] = load
+        self.counts |= counting(record.target, *self.loads[pair])
         if record.node is not None:
             self.identities[record.target] = record.node
         if record.report is not None and record.report.divergence is not None:
@@ -190,11 +186,9 @@ class Memory:
         """Forget what was learned of pairs that are no longer configured, so that nothing old objects for ever."""
         self.checks = {pair: one for pair, one in self.checks.items() if pair in pairs}
         self.proofs = {pair: one for pair, one in self.proofs.items() if pair in pairs}
-        names = {task_set for _, task_set in pairs}
-        self.references = {name: one for name, one in self.references.items() if name in names}
+        self.references = {name: one for name, one in self.references.items() if name in {own for _, own in pairs}}
         self.busy = {pair: one for pair, one in self.busy.items() if pair in pairs}
-        targets = {target for target, _ in pairs}
-        self.counts = {target: one for target, one in self.counts.items() if target in targets}
+        self.counts = {target: one for target, one in self.counts.items() if target in dict(pairs)}
         self.yardsticks = {pair: one for pair, one in self.yardsticks.items() if pair in pairs}
 
     def left_behind(self, configured: Iterable[str]) -> list[TargetState]:

@@ -22,7 +22,8 @@ class Due(NamedTuple):
 class Worker:
     """Makes the runs of one target. running: the task set under way. turn: makes one run and never raises.
 
-    waited: hears how many seconds a run that starts has waited since it was due.
+    waited: hears how many seconds a run that starts has waited since it was due. heeded: when a run was last queued for
+    what the target counts of its own numbers, by the monotonic clock; None where none was.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Worker:
     ) -> None:
         self.name = name
         self.running: str | None = None
+        self.heeded: float | None = None
         self._turn = turn
         self._clock = clock
         self._skipped = skipped

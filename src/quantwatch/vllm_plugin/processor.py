@@ -73,7 +73,10 @@ def watcher(vllm_config: Any, loaded: Mapping[str, Any] = sys.modules) -> Watche
 def _copy(loaded: Mapping[str, Any]) -> bool:
     """Whether this is a tensor-parallel rank after the first: every rank samples from the same logits."""
     known = loaded.get("vllm.distributed.parallel_state")
-    return known is not None and bool(known.get_tensor_model_parallel_rank())
+    try:
+        return known is not None and bool(known.get_tensor_model_parallel_rank())
+    except AssertionError:  # vLLM's word for: there are no ranks here
+        return False
 
 
 class LogitsWatch(*bases()):  # type: ignore[misc]  # which bases there are is known at run time alone
