@@ -205,7 +205,7 @@ def test_every_cure_is_what_its_name_says() -> None:
         "groups of 32": Variant(Format.INT6, 32),
         "groups of 128": Variant(Format.INT6, 128),
     }
-    made = {f"layer {BAD} kept in 16 bits": kept} | {
+    made = {f"layer {BAD} in 16 bits": kept} | {
         name: quantized(model, variant, inputs) for name, variant in others.items()
     }
     assert [one.name for one in found.cures] == list(made)

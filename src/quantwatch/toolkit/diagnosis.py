@@ -190,7 +190,7 @@ def _plain(
     layers = sorted(one.layer for one in found.worst[:most])
     heads = tuple(f"model.layers.{layer}." for layer in layers)
     names = [name for group in groups(ward.model) for name in group.names if name.startswith(heads)]
-    named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))} kept in 16 bits"
+    named = f"layer{'s' if len(layers) > 1 else ''} {', '.join(map(str, layers))} in 16 bits"
     with exchanged(made, ward.model, names) as changed:
         measured = on_sets(ward, changed, named)
     kept = Plan(named, variant, None)

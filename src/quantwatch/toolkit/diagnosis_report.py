@@ -16,7 +16,7 @@ from quantwatch.toolkit.ranges_report import OUTLIER_HEAD, outlier_row, percent
 SET_HEAD = ("task set", "mean KL", "interval", "PPL ratio", "top-1", "judged")
 LAYER_HEAD = ("layer", "KL alone", "share", "output error", "at", "stream error")
 PART_HEAD = ("layer, linears", "KL alone", "output error")
-CURE_HEAD = ("cure", "mean KL", "PPL ratio", "top-1", "won back", "breaks", "MB")
+CURE_HEAD = ("cure", "mean KL", "PPL ratio", "top-1", "won", "breaks", "MB")
 
 WORDS = {Quality.OK: "holds", Quality.WARN: "warns", Quality.INCONCLUSIVE: "unclear", Quality.DEGRADED: "breaks"}
 SHORT = {Metric.KL_MEAN: "KL", Metric.PERPLEXITY_RATIO: "PPL", Metric.TOP1_AGREEMENT: "top-1"}
