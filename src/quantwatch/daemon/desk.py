@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantwatch.errors import InputError
-from quantwatch.expose.admin import Reloaded
+from quantwatch.expose.calls import Reloaded
+from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Pause
 from quantwatch.flow.word import Heard, Word
@@ -81,6 +82,12 @@ class Desk:
             return 0
         names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
         return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+
+    async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:
+        """What a call would lead to now. Raises InputError while the daemon is starting."""
+        from quantwatch.flows.foresee import foresee
+
+        return await foresee(self._watch(), call, about, force=force)
 
     def _watch(self) -> "Watch":
         if self.watch is None:
