@@ -213,7 +213,7 @@ class ListenSettings(Strict):
     tokens: list[TokenSettings] = Field([], description="Who else may use the admin listener, and how far; see access")
     page: Literal["open", "token"] | None = Field(
         None,
-        description="Who may read the pages: everybody who reaches them (open) or callers with a token (token); open on "
+        description="Who may read the pages: whoever reaches them (open), or callers with a token (token); open on "
         "loopback and token elsewhere if left out",
     )
     page_url: Origin | None = Field(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from quantwatch.errors import InputError
 from quantwatch.expose.calls import Reloaded
 from quantwatch.flow.foresight import Foreseen
+from quantwatch.flow.prompt import Prompt
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Pause
 from quantwatch.flow.word import Heard, Word
@@ -88,6 +89,11 @@ class Desk:
         from quantwatch.flows.foresee import foresee
 
         return await foresee(self._watch(), call, about, force=force)
+
+    def golden(self, task_set: str) -> tuple[Prompt, ...] | None:
+        """The prompts of a task set as they are asked; None while the daemon is starting, or for an unknown one."""
+        watched = self.watch.watchlist.targets.values() if self.watch is not None else ()
+        return next((one.sets[task_set].prompts.prompts for one in watched if task_set in one.sets), None)
 
     def _watch(self) -> "Watch":
         if self.watch is None:

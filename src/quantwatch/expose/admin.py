@@ -1,19 +1,20 @@
 """The listener of those who run quantwatch: state, pauses, reload, runs by hand. On loopback unless configured."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from quantwatch.errors import InputError, QuantwatchError, StoreError
 from quantwatch.expose.access import Access
 from quantwatch.expose.as_json import board_json, pause_json, proposal_json
 from quantwatch.expose.body import BodyError, Fields, read_body
-from quantwatch.expose.calls import FIELDS, LEAST, Admin, Calls
+from quantwatch.expose.calls import FIELDS, LEAST, Admin, Calls, Counted, unheard
 from quantwatch.expose.guard import Guard, entry_of, needs
 from quantwatch.expose.page import ADMIN_LINKS, page
 from quantwatch.expose.replies import Handler, error_reply, html_reply, json_reply, refused
@@ -30,23 +31,63 @@ PATHS: dict[str, str] = {
 """Words about a target by their path."""
 
 
-def admin_app(board: Callable[[], Board], admin: Admin, *, access: Access | None = None) -> Starlette:
-    """The application of the admin listener. access: who may call; without one everybody on this machine."""
-    return application(Calls(board, admin), access or Access(), pages=[Route("/", landing(board))])
+class Pages(Protocol):
+    """What people look at on this listener, and act through."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What it answers, the page at `/` among it."""
+        ...
+
+    @property
+    def at_the_door(self) -> tuple[str, ...]:
+        """Paths that need no token, such as the one where it is given; with a slash at the end, all below."""
+        ...
+
+    async def failed(self, request: Request, exc: Exception) -> Response | None:
+        """The page for an error; None where a program asked, which is answered in JSON."""
+        ...
 
 
-def application(
-    calls: Calls, access: Access, *, pages: Sequence[Route], at_the_door: tuple[str, ...] = ()
+def admin_app(
+    board: Callable[[], Board],
+    admin: Admin,
+    *,
+    access: Access | None = None,
+    pages: Pages | None = None,
+    counted: Counted = unheard,
 ) -> Starlette:
-    """The API, with pages beside it. at_the_door: paths that need no token, such as the one where it is given."""
+    """The application of the admin listener. access: who may call; without one everybody on this machine.
+
+    pages: the live page; without it a static one stands at `/`. counted: is told each call and the caller's role.
+    """
+    known = access or Access()
+    shown = pages.routes if pages is not None else [Route("/", _landing(board))]
+    door = pages.at_the_door if pages is not None else ()
     return Starlette(
-        routes=[*pages, *api_routes(calls, access)],
-        middleware=[Middleware(Guard, access=access, at_the_door=at_the_door)],
-        exception_handlers={HTTPException: refused, QuantwatchError: failed, Exception: broken},
+        routes=[*shown, *api_routes(Calls(board, admin, counted), known)],
+        middleware=[Middleware(Guard, access=known, at_the_door=door)],
+        exception_handlers={
+            HTTPException: _or_page(pages, refused),
+            QuantwatchError: _or_page(pages, _failed),
+            Exception: _or_page(pages, _broken),
+        },
     )
 
 
-def landing(board: Callable[[], Board]) -> Handler:
+def _or_page(
+    pages: Pages | None, in_json: Callable[[Request, Exception], Awaitable[Response]]
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Tell people of an error on a page, and programs in JSON."""
+
+    async def told(request: Request, exc: Exception) -> Response:
+        page = await pages.failed(request, exc) if pages is not None else None
+        return await in_json(request, exc) if page is None else page
+
+    return told
+
+
+def _landing(board: Callable[[], Board]) -> Handler:
     """The small page that needs nothing but the board."""
 
     async def landed(_: Request) -> Response:
@@ -139,8 +180,7 @@ def _heard(heard: Heard) -> Response:
     return json_reply({"decision": heard.decision, "told": list(heard.told)}, 200 if heard.decision is None else 202)
 
 
-async def failed(_: Request, exc: Exception) -> Response:
-    """The answer to a call that could not be carried out, with the reason."""
+async def _failed(_: Request, exc: Exception) -> Response:
     if isinstance(exc, BodyError):
         return error_reply(f"{exc.field}: {exc.message}" if exc.field else exc.message, exc.status, field=exc.field)
     if isinstance(exc, InputError):
@@ -148,6 +188,5 @@ async def failed(_: Request, exc: Exception) -> Response:
     return error_reply(str(exc), 503 if isinstance(exc, StoreError) else 500)
 
 
-async def broken(_: Request, __: Exception) -> Response:
-    """The answer where a fault of our own is met."""
+async def _broken(_: Request, __: Exception) -> Response:
     return error_reply("quantwatch is in trouble itself; its log says more", 500)

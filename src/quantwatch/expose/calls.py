@@ -1,5 +1,6 @@
-"""What can be asked of the daemon: checked, put on record with the caller, and handed over. The API and the forms of
-the pages take this way alike, so that neither can do what the other may not.
+"""What can be asked of the daemon: checked, put on record with the caller, and handed over.
+
+The API and the forms of the pages take this way alike, so that neither can do what the other may not.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,7 +14,9 @@ from quantwatch.flow.board import Board
 from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.state import ROLLOUT, Pause
 from quantwatch.flow.word import Heard, Word
-from quantwatch.log import Logger, logger
+from quantwatch.log import logger
+
+log = logger("quantwatch.admin")
 
 LONGEST_PAUSE = 366 * 86_400.0
 """Seconds; who needs more leaves the end open."""
@@ -43,11 +46,11 @@ WORDS: dict[str, tuple[str, ...]] = {
 
 FIELDS: dict[str, tuple[str, ...]] = {
     "pause": ("scope", "reason", "author", "seconds"),
-    "resume": ("author",),
+    "resume": ("author", "reason"),
     "accept_baseline": ("author", "reason"),
-    "approve": ("author",),
+    "approve": ("author", "reason"),
     "reject": ("author", "reason"),
-    "run": ("target", "task_set"),
+    "run": ("target", "task_set", "author", "reason"),
     **{name: ("target", "author", "reason", *also) for name, also in WORDS.items()},
 }
 """The fields of each call that has any."""
@@ -114,14 +117,21 @@ class Admin(Protocol):
         ...
 
 
+Counted = Callable[[str, str], None]
+"""Is told each call and the caller's role."""
+
+
+def unheard(_: str, __: str) -> None:
+    """Count nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Takes calls of those who may. counted: is told each call and the caller's role."""
+    """Takes calls of those who may."""
 
     board: Callable[[], Board]
     admin: Admin
-    counted: Callable[[str, str], None] = lambda _, __: None
-    log: Logger = logger("quantwatch.admin")
+    counted: Counted = unheard
 
     async def reload(self, entry: Entry) -> Reloaded:
         """Read the configuration again."""
@@ -140,7 +150,7 @@ class Calls:
     async def resume(self, entry: Entry, pause_id: str, fields: Fields) -> bool:
         """End a pause. Raises BodyError."""
         author = self._author(entry, fields)
-        self._called(entry, "resume", pause=pause_id, author=author)
+        self._called(entry, "resume", pause=pause_id, author=author, **_reason(fields))
         return await self.admin.resume(pause_id, author=author)
 
     async def accept_baseline(self, entry: Entry, fields: Fields) -> str:
@@ -165,7 +175,7 @@ class Calls:
     async def approve(self, entry: Entry, proposal: str, fields: Fields) -> Heard:
         """Give the order that a proposal asks for. Raises BodyError."""
         author = self._author(entry, fields)
-        self._called(entry, "approve", proposal=proposal, author=author)
+        self._called(entry, "approve", proposal=proposal, author=author, **_reason(fields))
         return await self.admin.approve(proposal, author=author)
 
     async def reject(self, entry: Entry, proposal: str, fields: Fields) -> Heard:
@@ -182,7 +192,8 @@ class Calls:
             raise BodyError("target", "there is no target of this name")
         if task_set is not None and task_set not in [one.state.task_set for one in found.sets]:
             raise BodyError("task_set", "the target has no task set of this name")
-        self._called(entry, "run", target=target, task_set=task_set)
+        who = entry.caller.author(fields.maybe_text("author"))
+        self._called(entry, "run", target=target, task_set=task_set, author=who, **_reason(fields))
         return await self.admin.run_now(target, task_set)
 
     def scope(self, fields: Fields) -> str:
@@ -206,4 +217,10 @@ class Calls:
         caller = entry.caller
         role = caller.role.value if caller.role is not None else "none"
         self.counted(call, role)
-        self.log.warning("admin call", call=call, client=entry.client, caller=caller.name, role=role, **values)
+        log.warning("admin call", call=call, client=entry.client, caller=caller.name, role=role, **values)
+
+
+def _reason(fields: Fields) -> dict[str, str]:
+    """The reason of a call that has no place for one in the store: it stands in the log."""
+    reason = fields.maybe_text("reason")
+    return {} if reason is None else {"reason": reason}

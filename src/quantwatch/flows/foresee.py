@@ -27,14 +27,19 @@ async def foresee(watch: Watch, call: str, about: str, *, force: bool = False) -
             return await _isolation(watch, Word(about, NOBODY, "", force=force))
         if call == "approve":
             return await _approval(watch, about)
-        if call == "reject":
-            return Foreseen(told=(waiting(watch, about).reason,))
-        if call == "hold":
-            return Foreseen(told=withdrawn(known(watch, about)))
-        if call in ("release", "confirm_healthy"):
-            return _return(watch, about, vouching=call == "confirm_healthy")
+        return _said(watch, call, about)
     except (InputError, StoreError) as exc:
         return Foreseen(refused=str(exc))
+
+
+def _said(watch: Watch, call: str, about: str) -> Foreseen:
+    """What needs nobody to be asked."""
+    if call == "reject":
+        return Foreseen(told=(waiting(watch, about).reason,))
+    if call == "hold":
+        return Foreseen(told=withdrawn(known(watch, about)))
+    if call in ("release", "confirm_healthy"):
+        return _return(watch, about, vouching=call == "confirm_healthy")
     return Foreseen()
 
 
