@@ -16,8 +16,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "会话已结束，或其令牌已更换。未执行任何操作，请登录后重试。",
     ),
     "login.origin": (
-        "This form was not sent by a page of this listener. Behind a proxy, set server.page_url to the address that the "
-        "browser shows.",
+        "This form was not sent by a page of this listener. Behind a proxy, set server.page_url to the address in the "
+        "browser.",
         "此表单并非由本监听地址的页面提交。若使用代理，请将 server.page_url 设为浏览器中显示的地址。",
     ),
     "login.slowed": (
@@ -89,8 +89,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "任何自动操作都不会改变该节点的路由：在流量中则保持，已隔离则保持隔离。",
     ),
     "act.does.isolate": (
-        "The gateway is asked to take this node out, and it stays out whatever its verdicts say, until it is released or "
-        "the time is over.",
+        "The gateway is asked to take this node out. Whatever its verdicts say, it stays out until it is released or the "
+        "time is over.",
         "请求网关将该节点移出流量；无论判定如何都保持隔离，直到被解除或时间结束。",
     ),
     "act.does.release": (
