@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from quantwatch.flow.state import Pause
 from quantwatch.flow.word import Heard, Word
 from quantwatch.pages.acting import Acting
 from quantwatch.pages.app import LivePage
+from quantwatch.pages.asset import Assets
 from quantwatch.pages.reading import Reading
 from quantwatch.pages.site import Site
+from quantwatch.pages.templating import environment
 from support.boards import AT, rich_board
 from support.builders import FakeClock
 
@@ -113,6 +116,11 @@ def bearer(name: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token(name)}"}
 
 
+_assets = cache(Assets)
+_templates = cache(environment)
+"""Read and compiled once for all tests."""
+
+
 @dataclass(slots=True)
 class Place:
     """An admin listener with its pages, without a socket. refused, counted: what would be on /metrics."""
@@ -138,7 +146,8 @@ class Place:
         """A browser, or a script, with its own cookies."""
         acting = Acting(Calls(lambda: self.board, self.desk, self._count), self.access)
         reading = Reading(self.folder / "none.db")
-        pages = LivePage(Site(lambda: self.board, reading, self.clock.now, who=acting.who), acting)
+        shared: dict[str, Any] = {"assets": _assets(), "templates": _templates()}
+        pages = LivePage(Site(lambda: self.board, reading, self.clock.now, who=acting.who, **shared), acting)
         app = admin_app(lambda: self.board, self.desk, access=self.access, pages=pages, counted=self._count)
         transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(client, 4711))
         try:
