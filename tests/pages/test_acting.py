@@ -286,7 +286,7 @@ async def test_what_is_no_form_is_refused(tmp_path: Path) -> None:
             ({"data": {"reason": "x" * 70_000}}, 413),
         ):
             options["headers"] = {**headers, **options.get("headers", {})}  # type: ignore[dict-item]
-            assert (await browser.asked.post("/actions/hold", **options)).status_code == status  # type: ignore[arg-type]
+            assert (await browser.asked.post("/actions/hold", **options)).status_code == status
     assert place.desk.asked == []
 
 

@@ -2,12 +2,22 @@
 
 from collections.abc import Callable
 
+from starlette.applications import Starlette
+
 from quantwatch.clock import Clock
 from quantwatch.config.access import on_loopback, read_tokens
 from quantwatch.config.schema import ListenSettings
+from quantwatch.daemon.desk import Desk
 from quantwatch.errors import InputError
 from quantwatch.expose.access import Access, PageRules
+from quantwatch.expose.admin import admin_app
+from quantwatch.expose.calls import Calls, Counted
 from quantwatch.expose.sessions import Key, key
+from quantwatch.flow.board import Board
+from quantwatch.pages.acting import Acting
+from quantwatch.pages.app import LivePage
+from quantwatch.pages.reading import Reading
+from quantwatch.pages.site import Site
 
 
 class Entrance:
@@ -32,6 +42,12 @@ class Entrance:
     def renew(self, keys: tuple[Key, ...], server: ListenSettings) -> None:
         """Let the tokens and page rules of another configuration take over."""
         self.access.renew(keys, self._rules(server))
+
+    def app(self, board: Callable[[], Board], desk: Desk, *, reading: Reading, counted: Counted) -> Starlette:
+        """The application of the listener: API and pages. reading: the record. counted: is told each call."""
+        acting = Acting(Calls(board, desk, counted), self.access)
+        site = Site(board, reading, self.access.clock.now, golden=desk.golden, who=acting.who)
+        return admin_app(board, desk, access=self.access, pages=LivePage(site, acting), counted=counted)
 
     def _rules(self, server: ListenSettings) -> PageRules:
         local = on_loopback(self._address)
