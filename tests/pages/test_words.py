@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quantwatch.flow.access import Role
 from quantwatch.flow.decision import Action, PoolMode, Result, Ruling
 from quantwatch.flow.pool import PoolState
 from quantwatch.flow.prompt import LengthBucket, ProbeMode
@@ -15,6 +16,7 @@ from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages import words as package
+from quantwatch.pages.acting import ABOUT, LASTING
 from quantwatch.pages.chart import CHARTS, RANGES
 from quantwatch.pages.manner import LANGUAGES, THEMES
 from quantwatch.pages.rank import STATES
@@ -66,6 +68,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "fleet.state.": STATES,
     "node.range.": tuple(RANGES),
     "done.": DONE,
+    "role.": (*Role, "none"),
+    "act.": tuple(ABOUT),
+    "act.does.": tuple(ABOUT),
+    "act.done.": tuple(ABOUT),
+    "act.lasts.": ("", *LASTING),
+    "act.field.": (*sorted(set(ABOUT.values())), "about", "reason", "author", "seconds", "task_set", "scope"),
 }
 """What can follow where a key is put together."""
 

@@ -9,7 +9,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "login.enter": ("Log in", "登录"),
     "login.leave": ("Log out", "退出登录"),
-    "login.as": ("{name} ({role})", "{name}（{role}）"),
+    "login.as": ("{name} ({role})", "{name}（角色：{role}）"),
     "login.wrong": ("This token opens nothing here. Nothing was done.", "该令牌无效。未执行任何操作。"),
     "login.ended": (
         "The session has ended, or its token has changed. Nothing was done; log in and try again.",
