@@ -17,7 +17,7 @@ from quantwatch.flow.board import Board
 from quantwatch.pages.acting import Acting
 from quantwatch.pages.app import LivePage
 from quantwatch.pages.reading import Reading
-from quantwatch.pages.site import Site
+from quantwatch.pages.site import Shown, Site
 
 
 class Entrance:
@@ -43,10 +43,21 @@ class Entrance:
         """Let the tokens and page rules of another configuration take over."""
         self.access.renew(keys, self._rules(server))
 
-    def app(self, board: Callable[[], Board], desk: Desk, *, reading: Reading, counted: Counted) -> Starlette:
-        """The application of the listener: API and pages. reading: the record. counted: is told each call."""
+    def app(
+        self,
+        board: Callable[[], Board],
+        desk: Desk,
+        *,
+        reading: Reading,
+        prompts: Callable[[], Shown],
+        counted: Counted,
+    ) -> Starlette:
+        """The application of the listener: API and pages.
+
+        reading: the record. prompts: how much of prompts pages show, asked anew for each. counted: is told each call.
+        """
         acting = Acting(Calls(board, desk, counted), self.access)
-        site = Site(board, reading, self.access.clock.now, golden=desk.golden, who=acting.who)
+        site = Site(board, reading, self.access.clock.now, prompts, desk.golden, who=acting.who)
         return admin_app(board, desk, access=self.access, pages=LivePage(site, acting), counted=counted)
 
     def _rules(self, server: ListenSettings) -> PageRules:

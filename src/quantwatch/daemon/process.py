@@ -100,9 +100,8 @@ class Daemon:
             await self._begin(watch)
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
-                await self._until_stopped(
-                    self._heartbeat.beat(), chores.mend(), chores.prune(), chores.look(), chores.repeat()
-                )
+                beside = (chores.mend(), chores.prune(), chores.look(), chores.repeat(), chores.learn())
+                await self._until_stopped(self._heartbeat.beat(), *beside)
             finally:
                 await self._end(watch, keeper)
         log.info("stopped")
@@ -191,7 +190,13 @@ class Daemon:
         apps = {"listen": public_app(self.board, self.meters)}
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
-        apps["admin_listen"] = entrance.app(self.board, self.desk, reading=reading, counted=self.meters.admin_called)
+        apps["admin_listen"] = entrance.app(
+            self.board,
+            self.desk,
+            reading=reading,
+            prompts=lambda: self.settings.expose.prompts.value,
+            counted=self.meters.admin_called,
+        )
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)

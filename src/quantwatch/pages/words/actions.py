@@ -35,6 +35,12 @@ WORDS: dict[str, tuple[str, str]] = {
         "Commands on this machine work as before. To act here, give yourself a token:",
         "尚未配置令牌，因此无法区分浏览器中的操作者与暗中发起请求的网页。本机上的命令照常可用。若要在此操作，请配置令牌：",
     ),
+    "act.off.example": (
+        "server:\n  tokens:\n    - name: ada\n      role: operator   # viewer, operator, admin\n"
+        "      token: file:/run/secrets/quantwatch_ada   # openssl rand -hex 32",
+        "server:\n  tokens:\n    - name: ada\n      role: operator   # 角色：viewer、operator、admin\n"
+        "      token: file:/run/secrets/quantwatch_ada   # openssl rand -hex 32",
+    ),
     "act.off.then": (
         "Then run `quantwatch reload`, and log in. docs/access.md has the rest.",
         "然后运行 `quantwatch reload` 并登录。详见 docs/access.md。",
