@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from quantwatch.clock import Clock, SystemClock
-from quantwatch.config.access import token_advice
 from quantwatch.config.advice import advice
 from quantwatch.config.changes import changes, needing_restart
 from quantwatch.config.load import load_settings, store_file
@@ -34,7 +33,6 @@ from quantwatch.flow.board import BaselineBoard, Board, SelfBoard
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.log import logger
-from quantwatch.pages.reading import Reading
 from quantwatch.prompts.load import shipped_sets
 
 if TYPE_CHECKING:
@@ -160,8 +158,6 @@ class Daemon:
             log.info("configuration changed", change=line)
         for line in needing_restart(told):
             log.warning("this change waits for a restart", change=line)
-        for line in token_advice(settings.server):
-            log.warning("the configuration is valid, but", advice=line)
         for state in self.memory.left_behind(watch.watchlist.targets):
             log.warning(
                 "a target left the configuration while it is isolated; its isolation stays", target=state.target
@@ -186,17 +182,10 @@ class Daemon:
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         server = self.settings.server
-        entrance = self._entrance = Entrance(server, clock=self.clock, refused=self.meters.admin_refused)
+        entrance = self._entrance = Entrance(server, clock=self.clock, meters=self.meters)
         apps = {"listen": public_app(self.board, self.meters)}
-        reading = Reading(store_file(self.settings, folder=self.file.parent))
-        stack.push_async_callback(reading.close)
-        apps["admin_listen"] = entrance.app(
-            self.board,
-            self.desk,
-            reading=reading,
-            prompts=lambda: self.settings.expose.prompts.value,
-            counted=self.meters.admin_called,
-        )
+        store, prompts = store_file(self.settings, folder=self.file.parent), lambda: self.settings.expose.prompts.value
+        apps["admin_listen"] = entrance.app(self.board, self.desk, store=store, prompts=prompts, stack=stack)
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
