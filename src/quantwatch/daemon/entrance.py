@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 
 from quantwatch.clock import Clock
 from quantwatch.config.access import on_loopback, read_tokens, token_advice
-from quantwatch.config.schema import ListenSettings
+from quantwatch.config.schema import ListenSettings, Settings
 from quantwatch.daemon.desk import Desk
 from quantwatch.errors import InputError
 from quantwatch.expose.access import Access, PageRules
@@ -21,7 +21,7 @@ from quantwatch.log import logger
 from quantwatch.pages.acting import Acting
 from quantwatch.pages.app import LivePage
 from quantwatch.pages.reading import Reading
-from quantwatch.pages.site import Shown, Site
+from quantwatch.pages.site import Site
 
 log = logger()
 
@@ -56,19 +56,20 @@ class Entrance:
         self,
         board: Callable[[], Board],
         desk: Desk,
+        settings: Callable[[], Settings],
         *,
         store: Path,
-        prompts: Callable[[], Shown],
         stack: AsyncExitStack,
     ) -> Starlette:
         """The application of the listener: API and pages.
 
-        store: the record. prompts: how much of prompts pages show, asked anew for each. stack: closes what is opened.
+        settings: those in force, asked anew for each page. store: the record. stack: closes what is opened.
         """
         reading, counted = Reading(store), self._meters.admin_called
         stack.push_async_callback(reading.close)
         acting = Acting(Calls(board, desk, counted), self.access)
-        site = Site(board, reading, self.access.clock.now, prompts, desk.golden, who=acting.who)
+        now = self.access.clock.now
+        site = Site(board, reading, now, lambda: settings().expose.prompts.value, desk.golden, who=acting.who)
         return admin_app(board, desk, access=self.access, pages=LivePage(site, acting), counted=counted)
 
     def _rules(self, server: ListenSettings) -> PageRules:

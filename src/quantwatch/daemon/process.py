@@ -184,8 +184,8 @@ class Daemon:
         server = self.settings.server
         entrance = self._entrance = Entrance(server, clock=self.clock, meters=self.meters)
         apps = {"listen": public_app(self.board, self.meters)}
-        store, prompts = store_file(self.settings, folder=self.file.parent), lambda: self.settings.expose.prompts.value
-        apps["admin_listen"] = entrance.app(self.board, self.desk, store=store, prompts=prompts, stack=stack)
+        store = store_file(self.settings, folder=self.file.parent)
+        apps["admin_listen"] = entrance.app(self.board, self.desk, lambda: self.settings, store=store, stack=stack)
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
