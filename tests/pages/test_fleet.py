@@ -260,6 +260,15 @@ async def test_the_part_asks_again_for_what_the_page_shows(tmp_path: Path) -> No
     assert part.attributes["hx-trigger"] == "every 10s"
 
 
+async def test_a_new_verdict_has_a_place_to_be_spoken(tmp_path: Path) -> None:
+    """The place stays while the part is replaced, and only it is announced."""
+    page = await fleet(rich_board(), tmp_path)
+    roles = [one.attributes.get("id") for one in page.tags if one.attributes.get("role") in ("status", "alert")]
+    assert roles == ["cut", "spoken"]
+    assert 'id="spoken"' not in (await see(site(rich_board(), tmp_path / "q.db"), "/?part=1")).text
+    assert [one for one in page.tags if "aria-live" in one.attributes] == []
+
+
 async def test_ids_in_a_page_are_its_own_and_only_once(tmp_path: Path) -> None:
     page = await fleet(many(60), tmp_path)
     ids = [one.attributes["id"] for one in page.tags if "id" in one.attributes]

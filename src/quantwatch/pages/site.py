@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment
@@ -42,8 +42,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-Shown = Literal["ids", "full", "off"]
-"""How much of prompts a page shows: their ids, their words as well, or nothing."""
+Shown = str
+"""How much of prompts a page shows: their `ids`, their words as well (`full`), or nothing (`off`)."""
 
 _AGO = re.compile(rb'<span class="ago"[^>]*>[^<]*</span>')
 
