@@ -12,7 +12,11 @@ import uvicorn
 import yaml
 
 from quantwatch.daemon.desk import Desk
-from quantwatch.expose.admin import Reloaded, admin_app
+from quantwatch.expose.access import Access
+from quantwatch.expose.admin import admin_app
+from quantwatch.expose.calls import Reloaded
+from quantwatch.expose.sessions import key
+from quantwatch.flow.access import ADMIN_TOKEN, Caller, Role
 from quantwatch.flow.board import Board
 from support.boards import board
 from support.daemons import free_port
@@ -46,7 +50,8 @@ class WatchedBoard:
 
     def start(self) -> None:
         """Listen."""
-        app = admin_app(lambda: self.shown, Desk(_refuse), token=self.token)
+        keys = () if self.token is None else [key(Caller(ADMIN_TOKEN, Role.ADMIN), self.token)]
+        app = admin_app(lambda: self.shown, Desk(_refuse), access=Access(keys))
         config = uvicorn.Config(app, host="127.0.0.1", port=self.port, log_level="critical", lifespan="off")
         self._server = server = uvicorn.Server(config)
         self._thread = threading.Thread(target=server.run, daemon=True)

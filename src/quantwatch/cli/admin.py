@@ -117,11 +117,12 @@ def asked(config: Path, action: "Callable[[Link], Awaitable[Answer]]") -> dict[s
 
 def daemon_at(config: Path) -> "tuple[Endpoint, str]":
     """Where the daemon of a configuration listens, and that address for messages. Raises InputError."""
+    from quantwatch.config.access import callers_token
     from quantwatch.config.load import load_listen
     from quantwatch.net import Endpoint
 
     server = load_listen(config)
-    token = server.admin_token.resolve() if server.admin_token is not None else None
+    token = callers_token(server, os.environ)
     return Endpoint("quantwatch", here(server.admin_listen), api_key=token), server.admin_listen
 
 
@@ -145,7 +146,10 @@ def read_answer(answer: "Answer", address: str) -> dict[str, Any]:
     reason = told.get("error") or told.get("message") or "it gives no reason"
     hint = ""
     if answer.status == UNAUTHORIZED:
-        hint = "\nIs server.admin_token in this file the one that the daemon was started with?"
+        hint = (
+            "\nIs the token that was sent one of server.admin_token and server.tokens, as the daemon last read them? "
+            "QUANTWATCH_TOKEN_FILE names the file of your own."
+        )
     raise InputError(f"the daemon refused (HTTP {answer.status}): {reason}{hint}")
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 
 from quantwatch.pages.manner import Language
-from quantwatch.pages.words import decision, evidence, fleet, frame, node, report, sets, states, tokens
+from quantwatch.pages.words import actions, decision, evidence, fleet, frame, node, report, sets, states, tokens
 
-PARTS = (frame, states, fleet, node, sets, evidence, tokens, decision, report)
+PARTS = (frame, states, fleet, node, sets, actions, evidence, tokens, decision, report)
 """The files of words. A page that has words of its own adds its file here."""
 
 ENGLISH, CHINESE = 0, 1
