@@ -322,6 +322,23 @@ def test_layers_are_told_apart_on_the_sets_that_break() -> None:
     assert probe(twice, sound).drawn == ("p-0", "p-1", "p-2")
 
 
+def test_an_id_that_two_sets_share_keeps_its_own_baseline() -> None:
+    one, other = ward(plain()).parts
+    last, first = one.asked.sequences[-1], other.asked.sequences[0]
+    same = dataclasses.replace(first, prompt_id=last.prompt_id)
+    asked = dataclasses.replace(
+        other.asked,
+        sequences=(same,),
+        baseline={last.prompt_id: other.asked.baseline[first.prompt_id]},
+        drawn=(last.prompt_id,),
+    )
+    both = (one, dataclasses.replace(other, asked=asked))
+    found = probe(both, Measured((a_result("one", OK), a_result("other", OK)), a_divergence()))
+    assert found.drawn[1] == last.prompt_id
+    assert found.sequences[1] == same
+    assert found.baseline[last.prompt_id] is other.asked.baseline[first.prompt_id]
+
+
 def test_the_page_needs_nothing_else_and_says_what_it_shows() -> None:
     _, found = found_planted()
     made = html("int4 <of> a model", found)

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
+from quantwatch.flow.distribution import Distribution
 from quantwatch.flow.divergence import Divergence
+from quantwatch.flow.prompt import GoldenSequence
 from quantwatch.flow.verdict import Finding, Limit, Metric, Quality, worst
 from quantwatch.judge.threshold import findings
 from quantwatch.toolkit.capture import Heard, Inputs, capture
@@ -168,10 +170,7 @@ def diagnose(ward: Ward, variant: Variant, *, keep: float, most: int) -> Diagnos
     inputs = capture(ward.model, ward.calibration, keep=SAMPLE, heard=ward.hearer("calibrating"))
     plain, found, kept = _plain(ward, variant, inputs, most=most)
     cures = [kept] if kept is not None else []
-    for plan in plans(variant, keep=keep):
-        made = _cured(ward, plan, inputs)
-        measured = on_sets(ward, made, plan.name)
-        cures.append(_told(plan, plain, measured, size(ward.model, plan.variant)))
+    cures += [_tried(ward, plan, inputs, plain) for plan in plans(variant, keep=keep)]
     sites = survey(ward.model, ward.calibration, heard=ward.hearer("looking at activations"))
     full = size(ward.model, None)
     return Diagnosis(variant, plain, size(ward.model, variant), full, found, tuple(cures), sites)
@@ -195,6 +194,12 @@ def _plain(
         measured = on_sets(ward, changed, named)
     kept = Plan(named, variant, None)
     return plain, found, _told(kept, plain, measured, size(ward.model, variant, full=names))
+
+
+def _tried(ward: Ward, plan: Plan, inputs: Mapping[str, Inputs], plain: Measured) -> Cured:
+    """One cure. Its model ends with this call, before the next one is made (COPIES)."""
+    measured = on_sets(ward, _cured(ward, plan, inputs), plan.name)
+    return _told(plan, plain, measured, size(ward.model, plan.variant))
 
 
 def _told(plan: Plan, plain: Measured, measured: Measured, taken: int) -> Cured:
@@ -221,10 +226,17 @@ def on_sets(ward: Ward, model: nn.Module, name: str) -> Measured:
 
 
 def probe(parts: Sequence[Part], plain: Measured, *, most: int = PROBE) -> Exam:
-    """At most so many sequences of the task sets that break, of all where none does, one from each in turn."""
-    broken = [part for part in parts if part.name in plain.broken] or list(parts)
-    rows = [part.asked.sequences for part in broken]
-    turns = [row[turn] for turn in range(max(map(len, rows))) for row in rows if turn < len(row)]
-    chosen = list({one.prompt_id: one for one in reversed(turns)}.values())[::-1][:most]
-    baseline = {name: one for part in reversed(broken) for name, one in part.asked.baseline.items()}
-    return Exam(tuple(chosen), baseline, tuple(one.prompt_id for one in chosen), parts[0].asked.k)
+    """At most so many sequences of the task sets that break, of all where none does, one from each in turn.
+
+    Two sets may call different prompts by one id; the one that comes first is taken, with its own baseline.
+    """
+    broken = [part.asked for part in parts if part.name in plain.broken] or [part.asked for part in parts]
+    longest = max(len(asked.sequences) for asked in broken)
+    turns = [(asked, turn) for turn in range(longest) for asked in broken if turn < len(asked.sequences)]
+    chosen: dict[str, tuple[GoldenSequence, Distribution]] = {}
+    for asked, turn in turns:
+        one = asked.sequences[turn]
+        chosen.setdefault(one.prompt_id, (one, asked.baseline[one.prompt_id]))
+    ids = tuple(chosen)[:most]
+    sequences = tuple(chosen[id_][0] for id_ in ids)
+    return Exam(sequences, {id_: chosen[id_][1] for id_ in ids}, ids, parts[0].asked.k)
