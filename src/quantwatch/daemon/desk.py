@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from quantwatch.errors import InputError
 from quantwatch.expose.admin import Reloaded
+from quantwatch.flow.prompt import Prompt
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Pause
 from quantwatch.flow.word import Heard, Word
@@ -81,6 +82,11 @@ class Desk:
             return 0
         names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
         return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+
+    def golden(self, task_set: str) -> tuple[Prompt, ...] | None:
+        """The prompts of a task set as they are asked; None while the daemon is starting, or for an unknown one."""
+        watched = self.watch.watchlist.targets.values() if self.watch is not None else ()
+        return next((one.sets[task_set].prompts.prompts for one in watched if task_set in one.sets), None)
 
     def _watch(self) -> "Watch":
         if self.watch is None:

@@ -32,6 +32,9 @@ from quantwatch.flow.board import BaselineBoard, Board, SelfBoard
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.log import logger
+from quantwatch.pages.app import LivePage
+from quantwatch.pages.reading import Reading
+from quantwatch.pages.site import Site
 from quantwatch.prompts.load import shipped_sets
 
 if TYPE_CHECKING:
@@ -181,7 +184,8 @@ class Daemon:
         server = self.settings.server
         token = server.admin_token.resolve() if server.admin_token is not None else None
         apps = {"listen": public_app(self.board, self.meters)}
-        apps["admin_listen"] = admin_app(self.board, self.desk, token=token)
+        live = self._live_page(stack)
+        apps["admin_listen"] = admin_app(self.board, self.desk, token=token, pages=live)
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
@@ -194,6 +198,11 @@ class Daemon:
         if self.agent is not None:
             at["agent_listen"] = self.agent
         log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in at.items()})
+
+    def _live_page(self, stack: contextlib.AsyncExitStack) -> LivePage:
+        reading = Reading(store_file(self.settings, folder=self.file.parent))
+        stack.push_async_callback(reading.close)
+        return LivePage(Site(self.board, reading, self.clock.now, golden=self.desk.golden))
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""

@@ -1,6 +1,6 @@
 """The listener of those who run quantwatch: state, pauses, reload, runs by hand. On loopback unless configured."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from quantwatch.errors import InputError, QuantwatchError, StoreError
 from quantwatch.expose.as_json import board_json, pause_json, proposal_json
@@ -91,14 +91,36 @@ class Admin(Protocol):
         ...
 
 
+class Pages(Protocol):
+    """What people look at on this listener."""
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """What it answers, the page at `/` among it."""
+        ...
+
+    async def failed(self, request: Request, exc: Exception) -> Response | None:
+        """The page for an error; None where a program asked, which is answered in JSON."""
+        ...
+
+
 def admin_app(
-    board: Callable[[], Board], admin: Admin, *, token: str | None = None, log: Logger | None = None
+    board: Callable[[], Board],
+    admin: Admin,
+    *,
+    token: str | None = None,
+    log: Logger | None = None,
+    pages: Pages | None = None,
 ) -> Starlette:
-    """The application of the admin listener. token: what callers must bear; None on loopback only."""
+    """The application of the admin listener. token: what callers must bear; None on loopback only.
+
+    pages: the live page; without it a static one stands at `/`.
+    """
     api = _Api(board, admin, log or logger("quantwatch.admin"))
+    shown = pages.routes if pages is not None else [Route("/", api.landing)]
     return Starlette(
         routes=[
-            Route("/", api.landing),
+            *shown,
             Route("/api/v1/status", api.status),
             Route("/-/reload", api.reload, methods=["POST", "PUT"]),
             Route("/api/v1/pauses", api.pauses, methods=["GET"]),
@@ -112,8 +134,24 @@ def admin_app(
             Route("/api/v1/runs", api.run, methods=["POST"]),
         ],
         middleware=[Middleware(Guard, token=token)],
-        exception_handlers={HTTPException: refused, QuantwatchError: _failed, Exception: _broken},
+        exception_handlers={
+            HTTPException: _or_page(pages, refused),
+            QuantwatchError: _or_page(pages, _failed),
+            Exception: _or_page(pages, _broken),
+        },
     )
+
+
+def _or_page(
+    pages: Pages | None, in_json: Callable[[Request, Exception], Awaitable[Response]]
+) -> Callable[[Request, Exception], Awaitable[Response]]:
+    """Tell people of an error on a page, and programs in JSON."""
+
+    async def told(request: Request, exc: Exception) -> Response:
+        page = await pages.failed(request, exc) if pages is not None else None
+        return await in_json(request, exc) if page is None else page
+
+    return told
 
 
 class _Api:

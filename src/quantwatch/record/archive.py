@@ -72,6 +72,10 @@ class Archive:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
         self._engine.dispose()
 
     def standing(self, target: str) -> TargetState | None:

@@ -1,0 +1,161 @@
+"""The fleet at a glance: the verdict, what holds everything up, and every node, the worst first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from quantwatch.flow.board import Board, PoolBoard, TargetBoard
+from quantwatch.flow.decision import PoolMode
+from quantwatch.flow.proposal import Proposal
+from quantwatch.flow.state import Human, Pause, Routing
+from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
+from quantwatch.pages.rank import STATES, bad, fits, lead, ranked, serving, unverified, urgency, worst_finding
+from quantwatch.pages.site import Site
+
+ROWS = 50
+"""Nodes on one page."""
+
+NAMED = 3
+"""Nodes that the verdict names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The verdict in a sentence. key, values: of its words. named: the nodes that it is about, the worst first."""
+
+    tone: str
+    key: str
+    values: dict[str, Any]
+    named: tuple[TargetBoard, ...] = ()
+    more: int = 0
+
+
+def routes(site: Site) -> Sequence[BaseRoute]:
+    """The page of the fleet, and the part of it that is asked for again."""
+
+    async def page(request: Request) -> Response:
+        board = site.board()
+        values = {"headline": headline(board), "counts": counts(board), **_listed(board, request)}
+        values |= {"lead": lead, "worst_finding": worst_finding, "done": _done(board, site), "urgency": urgency}
+        if request.query_params.get("part"):
+            return await site.part(request, "fleet_part.html", **values)
+        return await site.page(request, "fleet.html", **values)
+
+    return [Route("/", page)]
+
+
+def headline(board: Board) -> Headline:
+    """What to know first. Of several troubles the one that touches users most."""
+    targets, everyone = ranked(board.targets), len(board.targets)
+    if not targets:
+        return Headline("dim", "fleet.verdict.empty" if board.own.restored else "fleet.verdict.starting", {})
+    storms = [one.name for one in board.pools if one.storm]
+    cases: tuple[tuple[str, str, list[TargetBoard]], ...] = (
+        ("bad", "bad", [one for one in targets if bad(one) and serving(one)]),
+        ("bad", "contradicted", [one for one in targets if unverified(one)]),
+        ("bad", "storm", targets if storms else []),
+        ("warn", "baseline", targets if board.baseline.sound is False else []),
+        ("warn", "out", [one for one in targets if one.state.routing is not Routing.IN]),
+        ("dim", "first", targets if all(_never(one) for one in targets) else []),
+        ("warn", "unknown", [one for one in targets if one.quality in CANNOT_TELL]),
+        ("warn", "warn", [one for one in targets if one.quality is Quality.WARN]),
+    )
+    for tone, key, about in cases:
+        if about:
+            named = tuple(about[:NAMED]) if key not in ("baseline", "first") else ()
+            values = {"n": len(about), "all": everyone, "pools": ", ".join(storms)}
+            more = max(0, len(about) - NAMED) if named and key != "storm" else 0
+            return Headline(tone, f"fleet.verdict.{key}", values, named, more)
+    return Headline("good", "fleet.verdict.good", {"all": everyone})
+
+
+def counts(board: Board) -> dict[str, int]:
+    """How many nodes are how."""
+    found = [one.quality for one in board.targets]
+    return {
+        "good": sum(one is Quality.OK for one in found),
+        "warn": sum(one is Quality.WARN for one in found),
+        "bad": sum(one in BREACHES for one in found),
+        "unknown": sum(one in CANNOT_TELL for one in found),
+        "away": sum(one.state.routing is not Routing.IN for one in board.targets),
+    }
+
+
+def _never(target: TargetBoard) -> bool:
+    return all(one.state.at is None for one in target.sets)
+
+
+def _listed(board: Board, request: Request) -> dict[str, Any]:
+    """The nodes of one page of the list, by what the query narrows it to."""
+    asked = {name: request.query_params.get(name, "")[:200] for name in ("q", "pool", "state")}
+    asked["state"] = asked["state"] if asked["state"] in STATES else ""
+    found = [one for one in ranked(board.targets) if _wanted(one, asked)]
+    given = request.query_params.get("page", "1")
+    last = max(1, -(-len(found) // ROWS))
+    place = min(last, max(1, int(given))) if given.isascii() and given.isdigit() and len(given) < 7 else 1
+    return {
+        "asked": asked,
+        "states": STATES,
+        "found": len(found),
+        "first": (place - 1) * ROWS + 1,
+        "rows": found[(place - 1) * ROWS : place * ROWS],
+        "place": place,
+        "pages": last,
+    }
+
+
+def _wanted(target: TargetBoard, asked: dict[str, str]) -> bool:
+    named = asked["q"].casefold() in target.state.target.casefold()
+    return named and asked["pool"] in ("", target.state.pool) and fits(target, asked["state"])
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was done about a node, or why nothing was. key, values: of the words."""
+
+    key: str
+    values: dict[str, Any]
+
+
+def _done(board: Board, site: Site) -> Any:
+    """What to say of each node, as a function for the template."""
+    pools = {one.name: one for one in board.pools}
+    waiting = {one.target: one for one in board.proposals}
+    now = site.now()
+
+    def of(target: TargetBoard) -> Done | None:
+        state = target.state
+        pausing = next((one for one in board.pauses if one.covers(state.target, state.pool, now=now)), None)
+        return done(target, pools.get(state.pool), waiting=waiting.get(state.target), pausing=pausing)
+
+    return of
+
+
+def done(
+    target: TargetBoard, pool: PoolBoard | None, *, waiting: Proposal | None, pausing: Pause | None
+) -> Done | None:
+    """What was done about a node; None where there was nothing to do."""
+    state = target.state
+    if state.routing is Routing.OUT:
+        return Done("isolated", {"decision": state.owner}) if state.owner is not None else None
+    if state.routing is not Routing.IN:
+        return Done(state.routing.value, {})
+    if waiting is not None:
+        return Done("waits", {"decision": waiting.decision})
+    suspect = bad(target) or any(one.state.last in BREACHES and one.fresh for one in target.sets)
+    return _why_not(target, pool, pausing) if suspect else None
+
+
+def _why_not(target: TargetBoard, pool: PoolBoard | None, pausing: Pause | None) -> Done | None:
+    """Why nothing was done about a node that breaches, as far as the board tells."""
+    if target.state.human is not Human.NONE:
+        return Done("human", {})
+    if pausing is not None:
+        return Done("paused", {"author": pausing.author})
+    if pool is not None and pool.mode in (PoolMode.OBSERVE, PoolMode.DRY_RUN):
+        return Done("mode", {"mode": pool.mode.value})
+    return None if bad(target) else Done("confirming", {})

@@ -1,0 +1,35 @@
+"""Every word of the pages, in English and Chinese. Each part of the pages has its own file here.
+
+What the daemon says of single nodes (reasons, objections, details) is written in English where it arises, and is shown
+as it stands in both languages.
+"""
+
+from collections.abc import Mapping
+
+from quantwatch.pages.manner import Language
+from quantwatch.pages.words import fleet, frame, node, sets, states
+
+PARTS = (frame, states, fleet, node, sets)
+"""The files of words. A page that has words of its own adds its file here."""
+
+ENGLISH, CHINESE = 0, 1
+_COLUMN: dict[Language, int] = {"en": ENGLISH, "zh": CHINESE}
+
+
+def _all() -> dict[str, tuple[str, str]]:
+    words: dict[str, tuple[str, str]] = {}
+    for part in PARTS:
+        twice = words.keys() & part.WORDS.keys()
+        if twice:
+            raise ValueError(f"{part.__name__} says again: {', '.join(sorted(twice))}")
+        words |= part.WORDS
+    return words
+
+
+WORDS: Mapping[str, tuple[str, str]] = _all()
+"""By key: English, Chinese. Values stand in braces, as str.format takes them."""
+
+
+def said(key: str, language: Language, **values: object) -> str:
+    """A sentence in a language. Raises KeyError for a key or a value that is missing."""
+    return WORDS[key][_COLUMN[language]].format(**values)
