@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from quantwatch.cli.accept_reports import junit_xml, markdown_page, quoted
+from quantwatch.cli.accept_reports import junit_xml, markdown_page
 from quantwatch.cli.accept_table import show
 from quantwatch.flow.acceptance import (
     Acceptance,
@@ -27,6 +27,7 @@ from quantwatch.flow.acceptance import (
 )
 from quantwatch.flow.acceptance_json import acceptance_json, fault_of
 from quantwatch.flow.identity import Identity
+from quantwatch.pages.quoted import quoted
 
 PLAN = {"file": "plan.yaml", "digest": "0123456789ab", "scheme": "int8", "seed": 7}
 MEMORY = Memory(peak=3 * 2**30, after=2 * 2**30, kv_tokens=23_296)

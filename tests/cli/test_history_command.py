@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import typer
 
-from quantwatch.cli.differences import explained, factors, numbers
 from quantwatch.cli.history import diff, history, show
 from quantwatch.cli.main import main
 from quantwatch.flow.decision import Outcome, Result
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import Quality
+from quantwatch.record.differences import explained, factors, numbers
 from quantwatch.record.documents import run_json
 from support.stored import NODE, after, at, decision, intent, leaving, moved, opened, run, set_report, suppressed
 

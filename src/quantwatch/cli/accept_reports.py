@@ -10,19 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from quantwatch.cli.accept_words import ADVICE, ANSWERS, GATES, VERDICTS, figures_line
+from quantwatch.pages.quoted import quoted
 
 NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 does not allow, section 2.2."""
-
-ACTIVE = re.compile(r"[&<>|\[\]()*_!`\\~]")
-"""What Markdown or HTML could act on."""
-
-CALLS = re.compile("[@#]")
-"""What begins a mention or a reference. A forge looks for them in the finished page, where an entity is a plain
-character again, so they are parted from the word behind them by a comment."""
-
-UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]+")
-"""Control characters, and those that turn or hide text."""
 
 
 def junit_xml(document: dict[str, Any]) -> str:
@@ -102,17 +93,3 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             numbers = "<br>".join(quoted(figures_line(figure)) for figure in gate["figures"]) or "-"
             reasons = "<br>".join(quoted(reason) for reason in gate["reasons"])
             yield quoted(one["name"]), GATES[gate["gate"]], f"**{VERDICTS[gate['verdict']]}**", numbers, reasons
-
-
-def quoted(text: str) -> str:
-    """Text that a page shows as it is: one line, nothing in it acts."""
-    flat = " ".join(UNSEEN.sub(" ", text).split())
-    parts = CALLS.split(flat)
-    marks = [*CALLS.findall(flat), ""]
-    return "".join(_still(part) + mark + ("<!-- -->" if mark else "") for part, mark in zip(parts, marks, strict=True))
-
-
-def _still(text: str) -> str:
-    """Text in which nothing acts, of any but the characters that call."""
-    entities = ACTIVE.sub(lambda found: f"&#{ord(found[0])};", text)
-    return entities.replace("://", "&#58;//").replace("www.", "www&#46;")

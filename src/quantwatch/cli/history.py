@@ -26,9 +26,9 @@ def history(
     json_file: JsonOption = None,
 ) -> None:
     """List runs, decisions or changes of state, newest first. Times are UTC."""
-    from quantwatch.cli.record_json import changes_json, decision_json
     from quantwatch.cli.records import changes_table, decisions_table, runs_table, shown_end
     from quantwatch.record.archive import Archive
+    from quantwatch.record.as_json import changes_json, decision_json
 
     out = console(json_file)
     out.width = _room(out)
@@ -62,9 +62,9 @@ def show(
     json_file: JsonOption = None,
 ) -> None:
     """Show everything about one run or decision."""
-    from quantwatch.cli.record_json import changes_json, decision_json
     from quantwatch.cli.records import show_decision, show_run
     from quantwatch.record.archive import Archive
+    from quantwatch.record.as_json import changes_json, decision_json
     from quantwatch.record.documents import StoredRun
 
     out = console(json_file)
@@ -93,9 +93,9 @@ def diff(
     json_file: JsonOption = None,
 ) -> None:
     """Tell what changed between two runs, one factor a line: servers, prompts, measurement, limits, then numbers."""
-    from quantwatch.cli.differences import explained, factors, numbers
     from quantwatch.cli.records import show_differences
     from quantwatch.record.archive import Archive
+    from quantwatch.record.differences import explained, factors, numbers
 
     with Archive.open(store_path(config, store)) as archive:
         old, new = archive.run(before), archive.run(after)

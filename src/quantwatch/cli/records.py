@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from quantwatch.cli.differences import Difference, explained
 from quantwatch.cli.tables import STYLE, number
 from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
@@ -18,6 +17,7 @@ from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS, percent
 from quantwatch.record.archive import StoredDecision
+from quantwatch.record.differences import Difference, explained
 from quantwatch.record.documents import StoredRun
 
 WIDE = 130

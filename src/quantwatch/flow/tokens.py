@@ -2,8 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from quantwatch.flow.prompt import ProbeMode
+
+
+class PromptsShown(StrEnum):
+    """How much of golden prompts is kept and shown: token ids and what they mean, ids alone, or nothing of tokens."""
+
+    FULL = "full"
+    IDS = "ids"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True)

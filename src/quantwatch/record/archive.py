@@ -94,7 +94,7 @@ class Archive:
         limit: int | None = 20,
     ) -> list[StoredRun]:
         """Runs, newest first."""
-        wanted = _narrowed(_runs(), RUNS, target=target, task_set=task_set)
+        wanted = _narrowed(runs_wanted(), RUNS, target=target, task_set=task_set)
         if since is not None:
             wanted = wanted.where(RUNS.c.started >= since)
         with self._reading() as connection:
@@ -115,11 +115,11 @@ class Archive:
             wanted = wanted.where(DECISIONS.c.at >= since)
         with self._reading() as connection:
             rows = connection.execute(wanted.order_by(DECISIONS.c.at.desc(), DECISIONS.c.id.desc()).limit(limit))
-            return [_decision(connection, dict(row)) for row in rows.mappings().all()]
+            return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
 
     def timeline(self, *, target: str | None = None, limit: int | None = 100) -> list[Transition]:
         """Changes on all axes, newest first as they were written: a wall clock can be set back."""
-        wanted = _narrowed(_transitions(), TRANSITIONS, target=target)
+        wanted = _narrowed(transitions_wanted(), TRANSITIONS, target=target)
         with self._reading() as connection:
             rows = connection.execute(wanted.order_by(TRANSITIONS.c.number.desc()).limit(limit))
             return [Transition(**row) for row in rows.mappings()]
@@ -142,9 +142,9 @@ class Archive:
         """A run or a decision by its id, or the beginning or end of it. Raises InputError for none or several."""
         with self._reading() as connection:
             table, key = self._only(connection, given)
-            wanted = (_runs() if table is RUNS else select(DECISIONS)).where(table.c.id == key)
+            wanted = (runs_wanted() if table is RUNS else select(DECISIONS)).where(table.c.id == key)
             row = dict(connection.execute(wanted).mappings().one())
-            return StoredRun(**row) if table is RUNS else _decision(connection, row)
+            return StoredRun(**row) if table is RUNS else stored_decision(connection, row)
 
     def numbers(self, run: str) -> list[dict[str, Any]]:
         """The numbers of a run with their limits, in the order they were written."""
@@ -156,7 +156,7 @@ class Archive:
         """What a run changed on any axis, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(
-                _transitions().where(TRANSITIONS.c.run == run).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
+                transitions_wanted().where(TRANSITIONS.c.run == run).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
             )
             return [Transition(**row) for row in rows.mappings()]
 
@@ -164,7 +164,7 @@ class Archive:
         """Decisions that rest on a run, oldest first."""
         with self._reading() as connection:
             rows = connection.execute(select(DECISIONS).where(DECISIONS.c.run == run).order_by(DECISIONS.c.at))
-            return [_decision(connection, dict(row)) for row in rows.mappings().all()]
+            return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
 
     def references(self, fingerprint: str, pool: str) -> list[StoredAnswer]:
         """The baseline's answers that count for this baseline and pool of prompts."""
@@ -189,6 +189,10 @@ class Archive:
             ids_said = ", ".join(key for _, key in found[:SHOWN])
             raise InputError(f"{given} could be {ids_said}{more}; give more of the id")
         return found[0]
+
+    def reading(self) -> contextlib.AbstractContextManager[Connection]:
+        """A connection that sees one moment, for what this room reads elsewhere."""
+        return self._reading()
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Connection]:
@@ -216,11 +220,13 @@ def known_store(path: Path) -> int:
     return found
 
 
-def _runs() -> Select[Any]:
+def runs_wanted() -> Select[Any]:
+    """The columns of StoredRun."""
     return select(*(RUNS.c[one.name] for one in dataclasses.fields(StoredRun)))
 
 
-def _transitions() -> Select[Any]:
+def transitions_wanted() -> Select[Any]:
+    """The columns of Transition."""
     return select(*(TRANSITIONS.c[one.name] for one in dataclasses.fields(Transition)))
 
 
@@ -231,10 +237,11 @@ def _narrowed(wanted: Select[Any], table: Table, **given: str | None) -> Select[
     return wanted
 
 
-def _decision(connection: Connection, row: dict[str, Any]) -> StoredDecision:
+def stored_decision(connection: Connection, row: dict[str, Any]) -> StoredDecision:
+    """A row of decisions with what came of it."""
     sent = connection.execute(select(INTENTS).where(INTENTS.c.decision == row["id"])).mappings().first()
     changes = connection.execute(
-        _transitions().where(TRANSITIONS.c.decision == row["id"]).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
+        transitions_wanted().where(TRANSITIONS.c.decision == row["id"]).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
     )
     return StoredDecision(
         **{**row, "objections": tuple(row["objections"]), "findings": tuple(row["findings"])},

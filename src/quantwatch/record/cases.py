@@ -1,0 +1,153 @@
+"""What happened around a run and within a period: the reader's side for incident reports."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, func, select
+
+from quantwatch.flow.notice import Notice
+from quantwatch.flow.state import Transition
+from quantwatch.flow.verdict import BREACHES, Metric, Quality
+from quantwatch.record.archive import Archive, StoredDecision, runs_wanted, stored_decision, transitions_wanted
+from quantwatch.record.documents import StoredRun
+from quantwatch.record.notices import kept_notices
+from quantwatch.record.tables import DECISIONS, NUMBERS, RUNS, TRANSITIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A run as a chart and a list need it. kl: mean KL in nats, with the ends of its interval; None without numbers.
+
+    warn, critical: the limits on mean KL that judged it, None where that level is off or nothing was measured.
+    """
+
+    id: str
+    target: str
+    task_set: str
+    started: datetime
+    quality: Quality
+    reason: str
+    kl: float | None = None
+    low: float | None = None
+    high: float | None = None
+    warn: float | None = None
+    critical: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PairCount:
+    """One target on one task set within a period. runs: by quality. worst: the largest mean KL in nats, and its run."""
+
+    target: str
+    task_set: str
+    runs: tuple[tuple[Quality, int], ...]
+    worst: Point | None
+
+    @property
+    def total(self) -> int:
+        """All runs."""
+        return sum(count for _, count in self.runs)
+
+    @property
+    def breaches(self) -> int:
+        """Runs that breached, confirmed or not."""
+        return sum(count for quality, count in self.runs if quality in BREACHES)
+
+
+class Casebook:
+    """Reads of an archive what happened around a run, and within a period. Moments: since <= at < until."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+
+    def course(self, run: StoredRun, *, before: int, after: int) -> list[Point]:
+        """The runs of the same target and task set around a run, itself included, oldest first."""
+        same = (RUNS.c.target == run.target, RUNS.c.task_set == run.task_set)
+        earlier = _points().where(*same, RUNS.c.started <= run.started).order_by(RUNS.c.started.desc())
+        later = _points().where(*same, RUNS.c.started > run.started).order_by(RUNS.c.started)
+        with self._archive.reading() as connection:
+            past = connection.execute(earlier.limit(before + 1)).mappings().all()
+            coming = connection.execute(later.limit(after)).mappings().all()
+        return [*(Point(**row) for row in reversed(past)), *(Point(**row) for row in coming)]
+
+    def run(self, key: str) -> StoredRun | None:
+        """A run by its whole id; None where there is none, or it is forgotten."""
+        with self._archive.reading() as connection:
+            row = connection.execute(runs_wanted().where(RUNS.c.id == key)).mappings().first()
+        return None if row is None else StoredRun(**row)
+
+    def sound_before(self, run: StoredRun) -> StoredRun | None:
+        """The newest run of the same target and task set before this one that was OK and gave numbers."""
+        wanted = runs_wanted().where(
+            *(RUNS.c.target == run.target, RUNS.c.task_set == run.task_set, RUNS.c.started < run.started),
+            *(RUNS.c.quality == Quality.OK, RUNS.c.measured),
+        )
+        with self._archive.reading() as connection:
+            row = connection.execute(wanted.order_by(RUNS.c.started.desc()).limit(1)).mappings().first()
+        return None if row is None else StoredRun(**row)
+
+    def decisions_within(
+        self, since: datetime, until: datetime, *, target: str | None = None, limit: int
+    ) -> list[StoredDecision]:
+        """Decisions with what came of them, oldest first."""
+        wanted = select(DECISIONS).where(DECISIONS.c.at >= since, DECISIONS.c.at < until)
+        if target is not None:
+            wanted = wanted.where(DECISIONS.c.target == target)
+        with self._archive.reading() as connection:
+            rows = connection.execute(wanted.order_by(DECISIONS.c.at).limit(limit)).mappings().all()
+            return [stored_decision(connection, dict(row)) for row in rows]
+
+    def changes_within(
+        self, since: datetime, until: datetime, *, target: str | None = None, limit: int
+    ) -> list[Transition]:
+        """Changes on all axes, oldest first."""
+        wanted = transitions_wanted().where(TRANSITIONS.c.at >= since, TRANSITIONS.c.at < until)
+        if target is not None:
+            wanted = wanted.where(TRANSITIONS.c.target == target)
+        with self._archive.reading() as connection:
+            rows = connection.execute(wanted.order_by(TRANSITIONS.c.at, TRANSITIONS.c.number).limit(limit))
+            return [Transition(**row) for row in rows.mappings()]
+
+    def breaches_within(self, since: datetime, until: datetime, *, limit: int) -> list[Point]:
+        """Runs that breached, oldest first."""
+        wanted = _points().where(RUNS.c.started >= since, RUNS.c.started < until, RUNS.c.quality.in_(BREACHES))
+        with self._archive.reading() as connection:
+            rows = connection.execute(wanted.order_by(RUNS.c.started, RUNS.c.id).limit(limit))
+            return [Point(**row) for row in rows.mappings()]
+
+    def counts_within(self, since: datetime, until: datetime) -> list[PairCount]:
+        """How many runs each target had on each task set, by quality, and the worst of them."""
+        within = (RUNS.c.started >= since, RUNS.c.started < until)
+        names = (RUNS.c.target, RUNS.c.task_set)
+        counted = select(*names, RUNS.c.quality, func.count()).where(*within).group_by(*names, RUNS.c.quality)
+        largest = func.max(NUMBERS.c.value).label("kl")
+        worst = (
+            select(RUNS.c.id, largest)
+            .join(NUMBERS, (NUMBERS.c.run == RUNS.c.id) & (NUMBERS.c.metric == Metric.KL_MEAN.value))
+            .where(*within)
+            .group_by(*names)
+        ).subquery()
+        with self._archive.reading() as connection:
+            rows = connection.execute(counted.order_by(*names, RUNS.c.quality)).all()
+            found = connection.execute(_points().join(worst, worst.c.id == RUNS.c.id)).mappings().all()
+        best = {(row["target"], row["task_set"]): Point(**row) for row in found}
+        pairs: dict[tuple[str, str], list[tuple[Quality, int]]] = {}
+        for target, task_set, quality, count in rows:
+            pairs.setdefault((target, task_set), []).append((quality, count))
+        return [PairCount(*pair, tuple(runs), best.get(pair)) for pair, runs in pairs.items()]
+
+    def told_of(self, targets: Sequence[str]) -> list[Notice]:
+        """What people were last told of these targets, and of the baseline. The store keeps no older words."""
+        with self._archive.reading() as connection:
+            told = kept_notices(connection).told.values()
+        return sorted((one for one in told if one.matter.target in (None, *targets)), key=lambda one: one.since)
+
+
+def _points() -> Select[Any]:
+    """Runs with their mean KL, where they have one."""
+    names = ("id", "target", "task_set", "started", "quality", "reason")
+    numbers = (NUMBERS.c.value.label("kl"), *(NUMBERS.c[name] for name in ("low", "high", "warn", "critical")))
+    kl = (NUMBERS.c.run == RUNS.c.id) & (NUMBERS.c.metric == Metric.KL_MEAN.value)
+    return select(*(RUNS.c[name] for name in names), *numbers).select_from(RUNS.outerjoin(NUMBERS, kl))
