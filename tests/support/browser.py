@@ -86,13 +86,11 @@ def tab(
     size: tuple[int, int] = DESKTOP,
     dark: bool = False,
     locale: str = "en-US",
-    token: str | None = None,
     expected: tuple[str, ...] = (),
 ) -> Iterator[Tab]:
     """A tab with nothing stored; at its end nothing may have gone wrong.
 
-    token: sent as a bearer token with every request, as a program would. expected: parts of messages of the console
-    that are no fault in this test, such as that of a refused login.
+    expected: parts of messages of the console that are no fault in this test, such as the path of a refused login.
     """
     width, height = size
     context = browser.new_context(
@@ -100,7 +98,6 @@ def tab(
         color_scheme="dark" if dark else "light",
         locale=locale,
         reduced_motion="reduce",
-        extra_http_headers={} if token is None else {"Authorization": f"Bearer {token}"},
     )
     context.add_init_script(WATCH_POLICY)
     seen = Seen()
@@ -115,8 +112,9 @@ def tab(
 
 def _listen(page: "Page", seen: Seen, *, host: str, expected: tuple[str, ...]) -> None:
     def said(message: "ConsoleMessage") -> None:
-        if message.type in ("error", "warning") and not any(one in message.text for one in expected):
-            seen.console.append(f"{message.type}: {message.text}")
+        text = f"{message.type}: {message.text} ({message.location.get('url', '')})"
+        if message.type in ("error", "warning") and not any(one in text for one in expected):
+            seen.console.append(text)
 
     def asked(request: "Request") -> None:
         where = urlsplit(request.url)

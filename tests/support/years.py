@@ -27,6 +27,23 @@ DAILY = 2 * math.pi / 86_400
 
 T = TypeVar("T")
 
+COPY_RUNS = """
+WITH copied AS (
+  SELECT *, substr(id, 1, 18) || printf('%04x', :number) || substr(id, -3) AS copy FROM runs WHERE target = :model
+)
+INSERT INTO runs
+  (id, target, task_set, pool, trigger, started, seconds, quality, reason, basis, limits, measured, document)
+SELECT copy, :name, task_set, pool, trigger, started, seconds, quality, reason, basis, limits, measured,
+  json_set(document, '$.target', :name, '$.id', copy)
+FROM copied
+"""
+COPY_NUMBERS = """
+INSERT INTO numbers (run, metric, value, low, high, warn, critical, quality)
+SELECT substr(run, 1, 18) || printf('%04x', :number) || substr(run, -3),
+  metric, value, low, high, warn, critical, numbers.quality
+FROM numbers JOIN runs ON runs.id = numbers.run WHERE runs.target = :model
+"""
+
 
 def batches(items: Iterable[T]) -> Iterator[list[T]]:
     """Items in lists of BATCH."""
@@ -99,21 +116,9 @@ def write(store: Store, pasts: Sequence[Past], *, seed: int = 1) -> int:
 
 def clone(store: Store, model: str, names: Sequence[str]) -> None:
     """Give each of at most 65,536 names the runs of a target of which no two began in the same second."""
-    run_id = "substr({0}, 1, 18) || printf('%04x', :number) || substr({0}, -3)"
-    copied = "pool, trigger, started, seconds, quality, reason, basis, limits, measured"
-    document = f"json_set(document, '$.target', :name, '$.id', {run_id.format('id')})"
-    runs = (
-        f"INSERT INTO runs (id, target, task_set, {copied}, document) "
-        f"SELECT {run_id.format('id')}, :name, task_set, {copied}, {document} FROM runs WHERE target = :model"
-    )
-    figures = "metric, value, low, high, warn, critical"
-    numbers = (
-        f"INSERT INTO numbers (run, {figures}, quality) SELECT {run_id.format('run')}, {figures}, numbers.quality "
-        "FROM numbers JOIN runs ON runs.id = numbers.run WHERE runs.target = :model"
-    )
     with store._writing() as connection:
         for number, name in enumerate(names):
-            for statement in (runs, numbers):
+            for statement in (COPY_RUNS, COPY_NUMBERS):
                 connection.execute(text(statement), {"number": number, "name": name, "model": model})
 
 
