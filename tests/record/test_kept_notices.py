@@ -32,6 +32,8 @@ def as_version_2(path: Path) -> None:
     with closing(sqlite3.connect(path)) as other, other:
         other.execute("DROP TABLE notices")
         other.execute("DROP TABLE deliveries")
+        other.execute("DROP TABLE token_evidence")
+        other.execute("DROP TABLE token_texts")
         other.execute("ALTER TABLE target_states DROP COLUMN well_since")
         other.execute("UPDATE meta SET value = '2' WHERE key = 'schema'")
 

@@ -60,7 +60,9 @@ def distributions(node: str) -> list[Distribution]:
 
 def pairs(node: str) -> list[Pair]:
     """The baseline's and a node's distributions of the five sequences."""
-    return [Pair(p, q) for p, q in zip(distributions("fp32"), distributions(node), strict=True)]
+    sequences = [sequence.ids for sequence, _ in scored(node)]
+    both = zip(distributions("fp32"), distributions(node), sequences, strict=True)
+    return [Pair(p, q, sequence=ids) for p, q, ids in both]
 
 
 def truth() -> dict[str, Any]:

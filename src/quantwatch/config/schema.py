@@ -20,6 +20,7 @@ from quantwatch.config.windows import WindowSettings
 from quantwatch.flow.decision import Lane, PoolMode
 from quantwatch.flow.pool import OnFleetDegraded
 from quantwatch.flow.prompt import ProbeMode
+from quantwatch.flow.tokens import PromptsShown
 
 
 class TargetSettings(ServerSettings):
@@ -221,6 +222,17 @@ class ExposeSettings(Strict):
     """How much quantwatch shows."""
 
     token_histogram: bool = Field(default=True, description="The KL of single positions as a histogram; many series")
+    prompts: PromptsShown = Field(
+        PromptsShown.IDS,
+        description="What is kept and shown of the tokens behind a run: ids and their texts (full), ids alone, or "
+        "nothing (off)",
+    )
+
+    @field_validator("prompts", mode="before")
+    @classmethod
+    def _off(cls, value: object) -> object:
+        """YAML reads a bare `off` as false."""
+        return "off" if value is False else value
 
 
 class LogSettings(Strict):

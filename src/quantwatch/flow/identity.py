@@ -1,5 +1,7 @@
 """Who a server says it is."""
 
+import hashlib
+import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,6 +36,11 @@ class Identity:
     def process(self) -> str | None:
         """What names the server's process: its start time and version; None where it does not tell when it started."""
         return None if self.started is None else f"{self.started:.2f} {self.version}"
+
+    @property
+    def tokens(self) -> str:
+        """Sixteen hex digits that stand for what its token ids mean: its tokenizer, and its model by both names."""
+        return hashlib.sha256(json.dumps([self.tokenizer, self.model, self.root]).encode()).hexdigest()[:16]
 
     def same_process(self, other: "Identity") -> bool | None:
         """Whether both came from one process; None where one of them does not tell when it started."""

@@ -10,16 +10,18 @@ from quantwatch.clock import Clock
 from quantwatch.errors import StoreError
 from quantwatch.flow.check import Check
 from quantwatch.flow.prompt import ProbeMode
-from quantwatch.flow.reference import ReferenceStanding
-from quantwatch.flow.report import Report, SetReport
+from quantwatch.flow.report import Report
 from quantwatch.flow.run import RunRecord, Trigger, fresh_id
+from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.flows.basis import basis_of
 from quantwatch.flows.compare import Comparison
+from quantwatch.flows.evidence import evidence
 from quantwatch.flows.golden import GoldenMaker
 from quantwatch.flows.library import Library, chosen
 from quantwatch.flows.plan import Plan, PlannedSet, Progress, planned_draw
 from quantwatch.flows.report import report
+from quantwatch.flows.saying import believed, said
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.flows.yardstick import Bench, Yardstick
 from quantwatch.judge.confidence import enlarged
@@ -31,7 +33,8 @@ from quantwatch.probe.cost import CONFIRM_POSITIONS
 class Turn:
     """What a run needs besides target and task set. tell: progress for whoever watches.
 
-    library: the baseline's enrolled answers; None where the live baseline is always asked.
+    library: the baseline's enrolled answers; None where the live baseline is always asked. shown: how much of prompts
+    is kept.
     """
 
     baseline: Prober
@@ -42,19 +45,21 @@ class Turn:
     timeout_seconds: float
     tell: Callable[[Progress], None] = lambda _: None
     library: Library | None = None
+    shown: PromptsShown = PromptsShown.IDS
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
     """What a run gave: the record, what the baseline's self-check found, and everything that was measured.
 
-    busy: the target had better things to do, by its load or its own word.
+    busy: the target had better things to do, by its load or its own word. tokens: where the answers went apart.
     """
 
     record: RunRecord
     check: Check
     report: Report
     busy: bool = False
+    tokens: TokensSeen | None = None
 
 
 async def run_once(
@@ -72,14 +77,14 @@ async def run_once(
     asked = await _within(_ask(comparison, wanted), turn.timeout_seconds)
     result = asked or await _cut_short(comparison)
     one = result.targets[0].task_sets[0]
-    quality, reason = _said(result, one, None if asked else turn.timeout_seconds)
+    quality, reason = said(result, one, None if asked else turn.timeout_seconds)
     thorough = suspicious or quality in BREACHES or trigger is Trigger.CONFIRM
     if choice.standing.stored:
         check = choice.standing.check(turn.clock.now())
     else:
         check = await checked(comparison, wanted, turn, thorough=thorough, clean=quality in GOOD)
         await comparison.baseline.look_back()
-    quality, reason = _believed(quality, reason, check, choice.standing)
+    quality, reason = believed(quality, reason, check, choice.standing)
     node = comparison.nodes[0].server
     record = RunRecord(
         id=fresh_id("r", started, turn.random),
@@ -106,7 +111,8 @@ async def run_once(
         load_before=node.before,
         load_after=node.after,
     )
-    return Ran(record, check, result, busy=node.busy and quality is Quality.SKIPPED)
+    tokens = await evidence(comparison, turn.shown)
+    return Ran(record, check, result, busy=node.busy and quality is Quality.SKIPPED, tokens=tokens)
 
 
 async def _ask(comparison: Comparison, wanted: WatchedSet) -> Report:
@@ -156,19 +162,6 @@ async def _within(run: Awaitable[Report], seconds: float) -> Report | None:
         return None
 
 
-def _said(result: Report, one: SetReport, limit: float | None) -> tuple[Quality, str]:
-    """What the run says: the node's own state where that is worse known, else the task set's verdict."""
-    target = result.targets[0]
-    quality = target.quality
-    reason = target.reasons[0] if target.reasons else one.verdict.reasons[0]
-    reason = reason.removeprefix(f"{one.name}: ")
-    if result.trouble is not None and quality not in BREACHES:
-        reason = f"baseline: {result.trouble.removeprefix('baseline: ')}"
-    if limit is not None:
-        reason = f"stopped after {limit:g} s: {reason}"
-    return quality, reason
-
-
 async def checked(comparison: Comparison, wanted: WatchedSet, turn: Turn, *, thorough: bool, clean: bool) -> Check:
     """Hold the baseline against its own stored answers; it says nothing where baseline or store was not there."""
     baseline, maker = comparison.baseline, comparison.maker
@@ -181,19 +174,3 @@ async def checked(comparison: Comparison, wanted: WatchedSet, turn: Turn, *, tho
             return await turn.yardstick.check(bench, wanted, thorough=thorough, clean=clean)
     except (StoreError, TimeoutError):
         return nothing
-
-
-def _believed(quality: Quality, reason: str, check: Check, standing: ReferenceStanding) -> tuple[Quality, str]:
-    """What a run says once the baseline has been checked: numbers against one that is gone or moved say nothing.
-
-    Corruption is seen in the node's own reply; whether it may be acted upon is for the brakes.
-    """
-    if quality is Quality.CORRUPTED:
-        return quality, reason
-    if standing.trouble is not None:
-        return Quality.INVALID, standing.trouble
-    if check.trouble is not None:
-        return Quality.INVALID, check.trouble
-    if quality is Quality.DEGRADED and check.sound is None and not check.new:
-        return Quality.INVALID, f"the baseline could not be held against its stored answers afterwards: {reason}"
-    return quality, reason

@@ -65,7 +65,7 @@ class SetRun:
         elif isinstance(node, Missing):
             self.miss(node, prompt_id)
         else:
-            self.answers[prompt_id] = Pair(baseline, node, traits=self._traits(item, sequence))
+            self.answers[prompt_id] = Pair(baseline, node, traits=self._traits(item, sequence), sequence=sequence.ids)
 
     def _traits(self, item: Prompt | GoldenSequence, sequence: GoldenSequence) -> Traits:
         marked = self.protocol

@@ -1,16 +1,18 @@
 """The one way to the store: in its own thread, with runs kept waiting while it cannot be written."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import SetState, Transition
+from quantwatch.flow.tokens import TokensSeen
 from quantwatch.record.store import Store
 
 T = TypeVar("T")
@@ -19,13 +21,18 @@ MOST_WAITING = 10_000
 """Runs that wait for the store; over this the second oldest is given up each time, and a counter says so."""
 
 
+MOST_EVIDENCE = 64
+"""Runs that wait with their tokens, some MB; over this the oldest go on without them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A run that is not written yet, with what it changed."""
+    """A run that is not written yet, with what it changed and the tokens behind it."""
 
     record: RunRecord
     state: SetState
     transitions: tuple[Transition, ...]
+    tokens: TokensSeen | None = None
 
 
 async def unbroken(action: Coroutine[Any, Any, T]) -> T:
@@ -72,9 +79,16 @@ class Keeper:
                 self.failed(str(exc))
             raise
 
-    async def remember(self, record: RunRecord, state: SetState, transitions: Sequence[Transition]) -> bool:
-        """Write a run, after those that wait already; whether all are written. Raises nothing."""
-        self._waiting.append(Waiting(record, state, tuple(transitions)))
+    async def remember(
+        self, record: RunRecord, state: SetState, transitions: Sequence[Transition], tokens: TokensSeen | None = None
+    ) -> bool:
+        """Write a run, after those that wait already; whether all are written. Raises nothing.
+
+        tokens: written after the run, if they can be.
+        """
+        self._waiting.append(Waiting(record, state, tuple(transitions), tokens))
+        if len(self._waiting) > MOST_EVIDENCE:
+            self._waiting[-MOST_EVIDENCE - 1] = replace(self._waiting[-MOST_EVIDENCE - 1], tokens=None)
         if len(self._waiting) > self._most:
             del self._waiting[1]  # the first may be on its way into the store just now
             self._meters.run_lost()
@@ -95,4 +109,9 @@ class Keeper:
         return True
 
     async def _one(self, waiting: Waiting) -> None:
-        await self.write(lambda store: store.add_run(waiting.record, waiting.state, waiting.transitions))
+        record, tokens = waiting.record, waiting.tokens
+        await self.write(lambda store: store.add_run(record, waiting.state, waiting.transitions))
+        if tokens is not None and record.baseline is not None:
+            tokenizer = record.baseline.tokens
+            with contextlib.suppress(StoreError):  # the run is written; flush finds out whether the trouble lasts
+                await self.write(lambda store: store.keep_tokens(record.id, tokens, tokenizer=tokenizer))

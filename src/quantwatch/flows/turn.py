@@ -93,7 +93,7 @@ class Turns:
                 counting, record, confirm_cycles=wanted.confirm_cycles, release_margin=wanted.release_margin
             )
         changes = self.memory.learn(record, state, ended)
-        await self.keeper.remember(record, state, changes)
+        await self.keeper.remember(record, state, changes, ran.tokens)
         self.meters.run_finished(record)
         for one in changes:
             self.meters.transition(one)

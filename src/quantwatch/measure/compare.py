@@ -36,11 +36,15 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Both servers' distributions of one drawn sequence; the baseline may list more than the node."""
+    """Both servers' distributions of one drawn sequence; the baseline may list more than the node.
+
+    sequence: its token ids, empty where nobody wants to see single tokens.
+    """
 
     baseline: Distribution
     node: Distribution
     traits: Traits = field(default=Traits(), kw_only=True)
+    sequence: tuple[int, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         ours, theirs = self.baseline, self.node
@@ -142,19 +146,40 @@ def rows_of(pairs: Sequence[Pair], values: PositionValues) -> Rows:
 
 def position_values(pairs: Sequence[Pair], scope: Scope) -> PositionValues:
     """Numbers of every usable position: in scope and free of corruption marks on both sides."""
-    keep = torch.cat([_usable(pair, scope) for pair in pairs])
-    sizes = torch.tensor([len(pair.baseline) for pair in pairs])
-    clusters = torch.arange(len(pairs)).repeat_interleave(sizes)[keep]
-    baseline = listed([pair.baseline for pair in pairs]).rows(keep)
-    node = listed([pair.node for pair in pairs]).rows(keep)
-    spans = [slice(start, start + CHUNK) for start in range(0, max(len(clusters), 1), CHUNK)]
-    parts = [_numbers(baseline.rows(one), node.rows(one)) for one in spans]
+    keep, clusters = _kept(pairs, scope)
+    baseline, node = _listed(pairs, keep)
+    parts = [_numbers(baseline.rows(one), node.rows(one)) for one in _spans(len(clusters))]
     return PositionValues(
         clusters=clusters,
         depth=torch.cat([_depth(pair) for pair in pairs])[keep],
         protocol=torch.cat([_protocol(pair) for pair in pairs])[keep],
         **{name: torch.cat([part[name] for part in parts]) for name in parts[0]},
     )
+
+
+def position_kl(pairs: Sequence[Pair], scope: Scope) -> list[Tensor]:
+    """The bound of every usable position alone, as position_values has it: of each pair (n,) float64 nats."""
+    keep, clusters = _kept(pairs, scope)
+    baseline, node = _listed(pairs, keep)
+    parts = [(baseline.rows(one), node.rows(one)) for one in _spans(len(clusters))]
+    kl = torch.cat([sharp(ours, theirs, align(ours, theirs)) for ours, theirs in parts])
+    return list(kl.split(torch.bincount(clusters, minlength=len(pairs)).tolist()))
+
+
+def _kept(pairs: Sequence[Pair], scope: Scope) -> tuple[Tensor, Tensor]:
+    """Which of all rows are usable: (n,) bool; and the pair of each of these: (m,) int64."""
+    keep = torch.cat([counted(pair, scope) for pair in pairs])
+    sizes = torch.tensor([len(pair.baseline) for pair in pairs])
+    return keep, torch.arange(len(pairs)).repeat_interleave(sizes)[keep]
+
+
+def _listed(pairs: Sequence[Pair], keep: Tensor) -> tuple[Listed, Listed]:
+    baseline = listed([pair.baseline for pair in pairs]).rows(keep)
+    return baseline, listed([pair.node for pair in pairs]).rows(keep)
+
+
+def _spans(positions: int) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, max(positions, 1), CHUNK)]
 
 
 def _numbers(baseline: Listed, node: Listed) -> dict[str, Tensor]:
@@ -179,7 +204,8 @@ def _numbers(baseline: Listed, node: Listed) -> dict[str, Tensor]:
     }
 
 
-def _usable(pair: Pair, scope: Scope) -> Tensor:
+def counted(pair: Pair, scope: Scope) -> Tensor:
+    """Which rows of a pair are usable, and so among its position_values in their order: (n,) bool."""
     first = pair.baseline.prompt_length if scope is Scope.CONTINUATION else 0
     return usable(pair.baseline, first=first) & usable(pair.node, first=first)
 

@@ -55,17 +55,17 @@ class Reading:
             one.archive.close()
 
     def _read(self, what: Callable[[Archive], T]) -> T:
-        one = self._opened()
+        one, sound = self._opened(), True
         try:
-            found = what(one.archive)
+            return what(one.archive)
         except StoreError:
-            one.archive.close()
+            sound = False
             raise
-        except BaseException:
-            self._idle.put(one)
-            raise
-        self._idle.put(one)
-        return found
+        finally:
+            if sound:
+                self._idle.put(one)
+            else:
+                one.archive.close()
 
     def _opened(self) -> _Open:
         """A connection to the file that is there now."""

@@ -15,8 +15,10 @@ from quantwatch.errors import InputError, StoreError
 from quantwatch.flow.decision import Action, Intent, Origin, PoolMode, Ruling
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import TargetState, Transition
+from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.record.documents import StoredRun, intent_of
 from quantwatch.record.engine import read_only, reader, said_plainly
+from quantwatch.record.evidence import tokens_kept
 from quantwatch.record.examine import Damaged, schema_version
 from quantwatch.record.proposals import of_decision
 from quantwatch.record.references import StoredAnswer, kept
@@ -151,6 +153,14 @@ class Archive:
         with self._reading() as connection:
             rows = connection.execute(select(NUMBERS).where(NUMBERS.c.run == run).order_by(NUMBERS.c.metric))
             return [dict(row) for row in rows.mappings()]
+
+    def tokens(self, run: str, *, shown: PromptsShown) -> TokensSeen | None:
+        """The tokens that are kept of a run, by its whole id, with as much as may be shown now; None without any.
+
+        What was recorded under a more generous setting is not given out: no texts under `ids`, nothing under `off`.
+        """
+        with self._reading() as connection:
+            return tokens_kept(connection, run, shown=shown)
 
     def changes(self, run: str) -> list[Transition]:
         """What a run changed on any axis, oldest first."""

@@ -11,13 +11,13 @@ from pathlib import Path
 from quantwatch.clock import Clock
 from quantwatch.errors import InputError, StoreError
 from quantwatch.record.archive import known_store
+from quantwatch.record.columns import moment_text, unpacked
 from quantwatch.record.engine import DAMAGE, code_of, read_only, said_plainly
 from quantwatch.record.examine import Damaged, examine
 from quantwatch.record.place import BESIDE, move_aside, only_writer, sync_folder
 from quantwatch.record.salvage import Count, salvage
 from quantwatch.record.steps import version_of
 from quantwatch.record.store import Store
-from quantwatch.record.tables import moment_text
 
 LONG_OPEN = timedelta(days=1)
 """An order that is older has been given up by everyone but the store."""
@@ -95,6 +95,11 @@ def _sense(connection: sqlite3.Connection, now: datetime) -> Iterator[str]:
     query = "SELECT id, action FROM decisions WHERE ruling = 'act' AND id NOT IN (SELECT decision FROM intents)"
     for decision, action in connection.execute(query):
         yield f"the decision {decision} ({action}) was to be carried out and has no order"
+    for run, prompt, document in connection.execute("SELECT run, prompt_id, document FROM token_evidence"):
+        try:
+            unpacked(document)
+        except ValueError:
+            yield f"the tokens of {prompt} in the run {run} cannot be read"
 
 
 @dataclass(frozen=True, slots=True)

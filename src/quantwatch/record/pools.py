@@ -11,10 +11,11 @@ from quantwatch.flow.decision import Decision, Intent
 from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import TargetState, Transition
+from quantwatch.record.columns import moment_of, moment_text
 from quantwatch.record.documents import decision_row, intent_row
 from quantwatch.record.proposals import close
 from quantwatch.record.rows import add_transitions, put
-from quantwatch.record.tables import DECISIONS, INTENTS, META, TARGET_STATES, moment_of, moment_text
+from quantwatch.record.tables import DECISIONS, INTENTS, META, TARGET_STATES
 from quantwatch.record.transactions import Transactions
 
 POOL = "pool: "

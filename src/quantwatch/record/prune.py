@@ -15,6 +15,8 @@ from quantwatch.record.tables import (
     RUNS,
     SET_STATES,
     TARGET_STATES,
+    TOKEN_EVIDENCE,
+    TOKEN_TEXTS,
     TRANSITIONS,
 )
 
@@ -24,7 +26,7 @@ def prune(connection: Connection, *, runs_before: datetime, decisions_before: da
 
     Stays: what an open intent, an open proposal or the owner of a target's isolation rests on, and of each pair the
     newest run and the newest with numbers. Pauses that are over, superseded references, and matters that people know
-    are over go with the decisions.
+    are over go with the decisions. The tokens of a run go with it, and texts with the last run of their tokenizer.
     """
     over = or_(PAUSES.c.ended < decisions_before, PAUSES.c.until < decisions_before)
     commands = (
@@ -37,6 +39,7 @@ def prune(connection: Connection, *, runs_before: datetime, decisions_before: da
         delete(PAUSES).where(over),
         delete(NOTICES).where(NOTICES.c.standing.is_(False), NOTICES.c.at < decisions_before),
         delete(ANSWERS).where(ANSWERS.c.superseded < decisions_before),
+        delete(TOKEN_TEXTS).where(TOKEN_TEXTS.c.tokenizer.not_in(select(TOKEN_EVIDENCE.c.tokenizer).distinct())),
     )
     return sum(connection.execute(command).rowcount for command in commands)
 

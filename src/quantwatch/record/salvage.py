@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 from sqlalchemy import Column, Table
 
-from quantwatch.record.tables import META, SCHEMA, Choice, Document, Moment, moment_of
+from quantwatch.record.columns import Choice, Document, Moment, Packed, moment_of, unpacked
+from quantwatch.record.tables import META, SCHEMA
 
 Values = tuple[object, ...]
 Columns = Sequence[Column[Any]]
@@ -154,6 +155,8 @@ def _sensible(columns: Columns, values: Values) -> bool:
                 column.type.kind(str(value))
             elif isinstance(column.type, Document):
                 json.loads(str(value))
+            elif isinstance(column.type, Packed):
+                unpacked(value)
     except (ValueError, RecursionError):
         return False
     return True

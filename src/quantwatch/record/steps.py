@@ -5,7 +5,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, select
 
-from quantwatch.record.tables import APPLICATION, KEPT, META, SCHEMA, moment_text
+from quantwatch.record.columns import moment_text
+from quantwatch.record.tables import APPLICATION, KEPT, META, SCHEMA
 
 Step = Callable[[Connection], None]
 
@@ -45,7 +46,20 @@ def the_past_is_forgiven(connection: Connection) -> None:
     connection.exec_driver_sql("ALTER TABLE target_states ADD COLUMN well_since VARCHAR")
 
 
-STEPS: tuple[Step, ...] = (people_speak, people_are_told, the_past_is_forgiven)
+def tokens_are_kept(connection: Connection) -> None:
+    """Version 5: the tokens behind a run's numbers, and what their ids mean."""
+    connection.exec_driver_sql(
+        "CREATE TABLE token_evidence (run VARCHAR NOT NULL, place INTEGER NOT NULL, measured INTEGER NOT NULL, "
+        "tokenizer VARCHAR NOT NULL, prompt_id VARCHAR NOT NULL, kl_mean FLOAT, document BLOB NOT NULL, "
+        "PRIMARY KEY (run, place), FOREIGN KEY(run) REFERENCES runs (id) ON DELETE CASCADE)"
+    )
+    connection.exec_driver_sql(
+        "CREATE TABLE token_texts (tokenizer VARCHAR NOT NULL, id INTEGER NOT NULL, text VARCHAR NOT NULL, "
+        "PRIMARY KEY (tokenizer, id))"
+    )
+
+
+STEPS: tuple[Step, ...] = (people_speak, people_are_told, the_past_is_forgiven, tokens_are_kept)
 """From version 1 to 2, from 2 to 3, and so on; never changed once released, never back."""
 
 

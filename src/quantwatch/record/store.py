@@ -1,7 +1,8 @@
 """The store: what would be wrong to lose in a crash. One process writes, every method is one transaction.
 
 A method that returns has made its change durable. Every method raises StoreError when it could not, and then has
-changed nothing. Methods that a caller tries again after an error (add_run, decide, settle) do their work once.
+changed nothing. Methods that a caller tries again after an error (add_run, keep_tokens, decide, settle) do their work
+once.
 """
 
 import contextlib
@@ -21,6 +22,7 @@ from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import Pause, SetState, TargetState, Transition
 from quantwatch.record import proposals, references
+from quantwatch.record.columns import moment_text
 from quantwatch.record.documents import (
     StoredRun,
     decision_row,
@@ -31,6 +33,7 @@ from quantwatch.record.documents import (
     run_row,
 )
 from quantwatch.record.engine import Pragmas, writer
+from quantwatch.record.evidence import EvidenceRecords
 from quantwatch.record.examine import set_aside
 from quantwatch.record.notices import Change, Kept, change_notices, kept_notices
 from quantwatch.record.place import MOUNTS, make_folder, only_writer, refuse_network
@@ -49,7 +52,6 @@ from quantwatch.record.tables import (
     RUNS,
     SET_STATES,
     TARGET_STATES,
-    moment_text,
 )
 
 
@@ -62,7 +64,7 @@ class Options:
     steps: Sequence[Step] = STEPS
 
 
-class Store(PoolRecords):
+class Store(PoolRecords, EvidenceRecords):
     """The writer's side of a store, made by Store.open. One thread at a time uses it; which one does not matter.
 
     recovered_from: where a damaged file was moved to when the store was opened, None when the file was sound.

@@ -1,20 +1,12 @@
-"""The tables of the store, and how values are written in them.
+"""The tables of the store; record/columns.py says how values are written in them."""
 
-Moments are ISO 8601 text in UTC with microseconds, so that text order is time order. Numbers that are not finite become
-NULL. Documents are JSON in ASCII, since servers can send half a character, which is no UTF-8.
-"""
-
-import json
-import math
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Column,
-    Dialect,
-    Float,
     ForeignKey,
     Index,
     Integer,
@@ -23,117 +15,17 @@ from sqlalchemy import (
     String,
     Table,
 )
-from sqlalchemy.types import TypeDecorator
 
-from quantwatch.errors import StoreError
 from quantwatch.flow.decision import Action, Lane, Origin, PoolMode, Result, Ruling
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.proposal import Fate
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
+from quantwatch.record.columns import Choice, Document, Figure, Moment, Packed, Words
 
 APPLICATION = 0x71776174
 """`qwat` in the header of the file: tells our files from other programs' SQLite files."""
-
-
-def moment_text(moment: datetime) -> str:
-    """A moment as the store writes it. Raises ValueError for one without a time zone, which could be any."""
-    if moment.tzinfo is None:
-        raise ValueError(f"{moment} has no time zone")
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")
-
-
-def moment_of(text: str) -> datetime:
-    """The moment that the store wrote. Raises ValueError for any other text, also for one without a time zone."""
-    moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None:
-        raise ValueError(f"{text} has no time zone")
-    return moment.astimezone(UTC)
-
-
-class Words(TypeDecorator[str]):
-    """Text of any origin; half a character is written as an escape."""
-
-    impl = String
-    cache_ok = True
-
-    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002, by contract
-        """Text that is surely UTF-8."""
-        return None if value is None else value.encode("utf-8", "backslashreplace").decode()
-
-
-class Moment(TypeDecorator[datetime]):
-    """A moment in UTC."""
-
-    impl = String
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:  # noqa: ARG002, by contract
-        """ISO text."""
-        return None if value is None else moment_text(value)
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002, by contract
-        """The moment again. Raises StoreError for text that is none."""
-        try:
-            return None if value is None else moment_of(value)
-        except (TypeError, ValueError):
-            raise _unreadable("a moment") from None
-
-
-class Figure(TypeDecorator[float]):
-    """A finite number, or NULL."""
-
-    impl = Float
-    cache_ok = True
-
-    def process_bind_param(self, value: float | None, dialect: Dialect) -> float | None:  # noqa: ARG002, by contract
-        """NULL for what is not finite."""
-        return value if value is not None and math.isfinite(value) else None
-
-
-class Document(TypeDecorator[Any]):
-    """JSON."""
-
-    impl = String
-    cache_ok = True
-
-    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002, by contract
-        """ASCII JSON without NaN."""
-        return None if value is None else json.dumps(value, allow_nan=False, separators=(",", ":"))
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002, by contract
-        """The document again. Raises StoreError for text that is none."""
-        try:
-            return None if value is None else json.loads(value)
-        except (TypeError, ValueError, RecursionError):
-            raise _unreadable("a document") from None
-
-
-class Choice(TypeDecorator[StrEnum]):
-    """One of the values of an enum."""
-
-    impl = String
-    cache_ok = True
-
-    def __init__(self, kind: type[StrEnum]) -> None:
-        self.kind = kind
-        super().__init__()
-
-    def process_bind_param(self, value: StrEnum | None, dialect: Dialect) -> str | None:  # noqa: ARG002, by contract
-        """Its text."""
-        return None if value is None else self.kind(value).value
-
-    def process_result_value(self, value: str | None, dialect: Dialect) -> StrEnum | None:  # noqa: ARG002, by contract
-        """The member again. Raises StoreError for text that is none."""
-        try:
-            return None if value is None else self.kind(value)
-        except ValueError:
-            raise _unreadable(f"a {self.kind.__name__}") from None
-
-
-def _unreadable(what: str) -> StoreError:
-    return StoreError(f"the store holds {what} that cannot be read; `quantwatch store check` tells more")
 
 
 def _words(name: str, *, null: bool = False) -> "Column[str]":
@@ -330,6 +222,30 @@ NOTICES = Table("notices", SCHEMA, Column("key", Words, primary_key=True), *_STA
 _TO_TELL = (Column("number", Integer, primary_key=True), _words("channel"), _words("notice"), _document("document"))
 DELIVERIES = Table("deliveries", SCHEMA, *_TO_TELL, Index("deliveries_by_notice", "channel", "notice", unique=True))
 """What a channel has yet to be told, in its order. notice: its id."""
+
+TOKEN_EVIDENCE = Table(
+    "token_evidence",
+    SCHEMA,
+    Column("run", Words, ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    _count("measured"),
+    *(_words(name) for name in ("tokenizer", "prompt_id")),
+    Column("kl_mean", Figure),
+    Column("document", Packed, nullable=False),
+)
+"""The prompts whose tokens are kept of a run; place: 0 is the worst. measured: of how many. tokenizer: whose ids.
+
+document: the form of flow/tokens_json.prompt_json.
+"""
+
+TOKEN_TEXTS = Table(
+    "token_texts",
+    SCHEMA,
+    Column("tokenizer", Words, primary_key=True),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    _document("text"),
+)
+"""What an id of a tokenizer means by itself; as JSON, since it may be any text."""
 
 KEPT = ("transitions", "decisions")
 """Tables whose rows are added and pruned, and never changed."""

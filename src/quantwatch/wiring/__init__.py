@@ -241,6 +241,7 @@ async def generation(
             random=tools.random,
             timeout_seconds=settings.probe.run_timeout,
             library=library,
+            shown=settings.expose.prompts,
         )
         kept = stack.pop_all()
         return Generation(

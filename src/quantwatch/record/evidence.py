@@ -1,0 +1,109 @@
+"""The tokens behind a run's numbers, and what their ids mean.
+
+Breaches, warnings and broken numbers keep their tokens as long as the run; of all other runs only the newest of each
+target and task set does.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, select
+
+from quantwatch.errors import StoreError
+from quantwatch.flow.tokens import PromptSeen, PromptsShown, TokensSeen
+from quantwatch.flow.tokens_json import prompt_json, prompt_of
+from quantwatch.flow.verdict import BREACHES, Quality
+from quantwatch.record.rows import has
+from quantwatch.record.tables import RUNS, TOKEN_EVIDENCE, TOKEN_TEXTS
+from quantwatch.record.transactions import Transactions
+
+LASTING = BREACHES | {Quality.WARN}
+"""Runs that somebody will want to look into later."""
+
+AT_ONCE = 500
+"""Ids of one question: SQLite takes so many values at the least."""
+
+
+class EvidenceRecords(Transactions):
+    """The part of a store that is about single tokens."""
+
+    def keep_tokens(self, run: str, seen: TokensSeen, *, tokenizer: str) -> None:
+        """Keep the tokens of a run that is kept, and drop those of older runs that need them no longer.
+
+        tokenizer: whose ids they are. A run that is not kept, or whose tokens are, changes nothing.
+        """
+        rows = [
+            {
+                "run": run,
+                "place": place,
+                "measured": seen.measured,
+                "tokenizer": tokenizer,
+                "prompt_id": one.prompt_id,
+                "kl_mean": one.kl_mean,
+                "document": prompt_json(one),
+            }
+            for place, one in enumerate(seen.prompts)
+        ]
+        with self._writing() as connection:
+            if rows and has(connection, RUNS, run):
+                connection.execute(TOKEN_EVIDENCE.insert().prefix_with("OR IGNORE"), rows)
+                _drop_older(connection, run)
+
+    def keep_texts(self, tokenizer: str, texts: Mapping[int, str]) -> None:
+        """Keep what ids of a tokenizer mean, in place of what was kept before."""
+        rows = [{"tokenizer": tokenizer, "id": key, "text": text} for key, text in texts.items()]
+        with self._writing() as connection:
+            if rows:
+                connection.execute(TOKEN_TEXTS.insert().prefix_with("OR REPLACE"), rows)
+
+    def without_text(self, tokenizer: str, ids: Sequence[int]) -> list[int]:
+        """Those ids whose meaning is not kept, in their order."""
+        with self._reading() as connection:
+            known = _texts(connection, tokenizer, ids)
+        return [key for key in ids if key not in known]
+
+
+def _drop_older(connection: Connection, run: str) -> None:
+    """Drop the tokens of the other sound runs of a sound run's pair; those of a run to be looked into drop none."""
+    pair = connection.execute(select(RUNS.c.target, RUNS.c.task_set, RUNS.c.quality).where(RUNS.c.id == run)).one()
+    if pair.quality in LASTING:
+        return
+    same = (RUNS.c.target == pair.target, RUNS.c.task_set == pair.task_set, RUNS.c.quality.not_in(LASTING))
+    others = select(RUNS.c.id).where(*same, RUNS.c.id != run, RUNS.c.id.in_(select(TOKEN_EVIDENCE.c.run)))
+    connection.execute(delete(TOKEN_EVIDENCE).where(TOKEN_EVIDENCE.c.run.in_(others)))
+
+
+def tokens_kept(connection: Connection, run: str, *, shown: PromptsShown) -> TokensSeen | None:
+    """The tokens of a run with as much as may be shown, None without any. Raises StoreError for an odd document."""
+    if shown is PromptsShown.OFF:
+        return None
+    wanted = select(TOKEN_EVIDENCE).where(TOKEN_EVIDENCE.c.run == run).order_by(TOKEN_EVIDENCE.c.place)
+    rows = connection.execute(wanted).mappings().all()
+    if not rows:
+        return None
+    prompts = tuple(_prompt(run, row["document"]) for row in rows)
+    ids = ids_in(prompts) if shown is PromptsShown.FULL else ()
+    return TokensSeen(prompts, rows[0]["measured"], _texts(connection, rows[0]["tokenizer"], ids))
+
+
+def _prompt(run: str, document: Any) -> PromptSeen:
+    try:
+        return prompt_of(document)
+    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+        raise StoreError(f"the tokens of the run {run} cannot be read") from exc
+
+
+def ids_in(prompts: Iterable[PromptSeen]) -> tuple[int, ...]:
+    """Every token id of some prompts once: first the golden ones, then those that servers listed."""
+    tokens = [token for prompt in prompts for token in prompt.tokens]
+    listed = (one.id for token in tokens for one in (*token.baseline, *token.node))
+    return tuple(dict.fromkeys([*(token.id for token in tokens), *listed]))
+
+
+def _texts(connection: Connection, tokenizer: str, ids: Sequence[int]) -> dict[int, str]:
+    found: dict[int, str] = {}
+    for start in range(0, len(ids), AT_ONCE):
+        some = TOKEN_TEXTS.c.id.in_(ids[start : start + AT_ONCE])
+        wanted = select(TOKEN_TEXTS.c.id, TOKEN_TEXTS.c.text).where(TOKEN_TEXTS.c.tokenizer == tokenizer, some)
+        found |= {key: str(text) for key, text in connection.execute(wanted)}
+    return found
