@@ -3,8 +3,13 @@
 Both sides answer in turn in the same process, so that a busy machine slows them alike; only ratios are held.
 """
 
+import asyncio
+import json
 import statistics
+import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +18,7 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
+from quantwatch.daemon.listeners import Listener
 from quantwatch.flow.board import Board
 from quantwatch.record.archive import Archive
 from support.boards import board, measured, target_board
@@ -33,6 +39,32 @@ LARGEST = 400_000
 """Bytes of a page without its scripts and pictures."""
 
 WARM = 3
+MOMENT = 0.005
+FAIR = 20 * sys.getswitchinterval()
+"""Seconds: the loop waits for its turn among threads that write pages, of which each holds on for one interval."""
+
+CROWD = """
+import http.client, json, sys, threading, time
+address, paths, callers = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+seconds, failed = [], []
+def call():
+    connection = http.client.HTTPConnection(address, timeout=120)
+    for path in paths:
+        began = time.perf_counter()
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        if answer.status != 200:
+            failed.append((path, answer.status))
+        seconds.append(time.perf_counter() - began)
+threads = [threading.Thread(target=call) for _ in range(callers)]
+for one in threads:
+    one.start()
+for one in threads:
+    one.join()
+assert not failed, failed
+print(json.dumps(seconds))
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +165,61 @@ async def test_a_page_takes_at_most_three_times_as_long_before_a_large_store(
 
     assert long / short <= 3
     assert size < LARGEST
+
+
+@asynccontextmanager
+async def listening(app: Starlette) -> AsyncIterator[str]:
+    """The pages on a socket, on the loop of the test; their address."""
+    listener = Listener("127.0.0.1:0", key="server.admin_listen")
+    await listener.start(app)
+    yield f"127.0.0.1:{listener.port}"
+    await listener.stop()
+
+
+async def lags(during: Callable[[], Awaitable[object]]) -> list[float]:
+    """By how many seconds the loop was late, each time it was asked to come back in a moment."""
+    late: list[float] = []
+    over = asyncio.Event()
+
+    async def watch() -> None:
+        while not over.is_set():
+            began = time.perf_counter()
+            await asyncio.sleep(MOMENT)
+            late.append(time.perf_counter() - began - MOMENT)
+
+    watching = asyncio.create_task(watch())
+    await during()
+    over.set()
+    await watching
+    return late
+
+
+async def crowd(address: str, paths: list[str]) -> list[float]:
+    """AT_ONCE callers, each from first to last path; seconds of every answer, seen from another process."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", CROWD, address, json.dumps(paths), str(AT_ONCE), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return [float(one) for one in json.loads(out)]
+
+
+async def test_the_loop_goes_on_while_twenty_callers_wait_for_pages(large: Side) -> None:
+    """What scrapes, verdicts and runs notice of it; 19 of 20 moments, as one may be the machine's."""
+    paths = [path for path in large.paths().values() if "part" not in path]
+    idle = await lags(lambda: asyncio.sleep(3))
+    async with listening(large.app) as address:
+        answers: list[float] = []
+
+        async def asked() -> None:
+            answers.extend(await crowd(address, paths))
+
+        busy = await lags(asked)
+    alone, crowded = (statistics.quantiles(part, n=20)[-1] for part in (idle, busy))
+    told(
+        f"loop late, 19 of 20 moments: {crowded * 1e3:.1f} ms with {AT_ONCE} callers, {alone * 1e3:.1f} ms idle; "
+        f"worst {max(busy) * 1e3:.0f} ms, {max(idle) * 1e3:.0f} ms; median answer {statistics.median(answers):.2f} s"
+    )
+
+    assert len(answers) == AT_ONCE * len(paths)
+    assert crowded < alone + FAIR

@@ -5,20 +5,12 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
-from quantwatch.errors import StoreError
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.tokens import Candidate, PromptSeen, PromptsShown, TokenSeen, TokensSeen
-from quantwatch.flow.verdict import Quality
 from quantwatch.record.archive import Archive
-from quantwatch.record.care import check
-from quantwatch.record.evidence import ids_in
-from quantwatch.record.salvage import Count, salvage
-from quantwatch.record.steps import STEPS, tokens_are_kept
 from quantwatch.record.store import Store
-from support.stored import after, at, decision, opened, run
+from support.stored import after, opened, run
 
 SOUND = TokenSeen(
     position=7,
