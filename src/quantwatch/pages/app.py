@@ -8,13 +8,15 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from quantwatch.errors import InputError, StoreError
-from quantwatch.pages import fleet, node, sets
+from quantwatch.pages import decision, fleet, node, run, sets
 from quantwatch.pages.site import Site
 
 PAGES: Sequence[Callable[[Site], Sequence[BaseRoute]]] = (
     fleet.routes,
     node.routes,
     sets.routes,
+    run.routes,
+    decision.routes,
 )
 """Each page is one module whose `routes` gives what it answers. A new page adds its line here."""
 

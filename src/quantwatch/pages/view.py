@@ -1,0 +1,172 @@
+"""What the templates of a run, a decision and a report find besides the words: an incident, ready to be shown."""
+
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+from quantwatch.act.notice_text import PAGE
+from quantwatch.flow.decision import Ruling
+from quantwatch.flow.load import Load
+from quantwatch.flow.verdict import BREACHES
+from quantwatch.log import without_secrets
+from quantwatch.pages.chart import Chart, chart_of
+from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
+from quantwatch.pages.manner import Language
+from quantwatch.pages.shown import NOTHING, number
+from quantwatch.pages.tokens import STEPS, token_view
+from quantwatch.pages.words import said
+from quantwatch.pages.words.advice import in_language
+from quantwatch.record.archive import StoredDecision
+from quantwatch.record.differences import Difference
+
+MOST_CHOICES = 10
+"""Tokens that the lists of one position show."""
+
+KNOWN_PARTS = {
+    "depth": ("early", "middle", "late"),
+    "length": ("short", "medium", "long"),
+    "protocol": ("yes", "no"),
+}
+"""Values of slices that have words of their own."""
+
+TONES = {Tone.GOOD: "good", Tone.WARN: "warn", Tone.BAD: "bad", Tone.PLAIN: "dim"}
+ACTIONS = (Kind.DECISION, Kind.OUTCOME)
+RUNBOOK = PAGE
+LEAST_SHARE = 0.001
+"""A probability under this is told as less."""
+
+
+def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str, Any]:
+    """What the macros need whatever is shown. linked: other pages can be reached. runbook: where it lies."""
+    return {
+        "linked": linked,
+        "runbook": runbook or RUNBOOK,
+        "steps": STEPS,
+        "most_choices": MOST_CHOICES,
+        "known_parts": KNOWN_PARTS,
+        "chance": chance,
+        "moved": moved,
+        "factor_value": factor_value,
+        "identity_value": identity_value,
+        "masked": masked,
+        "spoken": partial(in_language, language),
+    }
+
+
+def incident_values(one: Incident, language: Language, *, prompts: int | None = None) -> dict[str, Any]:
+    """The values of an incident. prompts: how many golden texts at most, the worst first."""
+    run = one.run
+    return {
+        "incident": one,
+        "run": run,
+        "decision": one.decision,
+        "report": {} if run is None else run.numbers,
+        "numbers": [each for each in one.numbers if each.value is not None or each.verdict is not None],
+        "tokens": None if one.tokens is None else token_view(one.tokens, most=prompts),
+        "chart": chart(one),
+        "tone": _tone(one),
+        "heading": heading(one, language),
+        "since": None if one.sound is None else one.sound.started,
+        "loads": () if run is None else tuple(_loads(run.loads, language)),
+        "baseline": None if run is None else run.document.get("baseline"),
+        "own_exchanges": [each for each in one.exchanges if each.decision == one.subject],
+        "audit": audit(one),
+    }
+
+
+def period_values(one: Period, language: Language) -> dict[str, Any]:
+    """The values of a period."""
+    targets = {each.target for each in one.breaches}
+    key = "period.heading.bad" if one.breaches else "period.heading.good"
+    return {
+        "period": one,
+        "tone": "bad" if one.breaches else "good",
+        "heading": said(key, language, n=len(one.breaches), targets=len(targets)),
+        "runs": sum(each.total for each in one.pairs),
+        "acted": sum(each.ruling is Ruling.ACT for each in one.decisions),
+    }
+
+
+def chart(one: Incident) -> Chart | None:
+    """The course of the pair's mean KL, with what was done about the target."""
+    if one.run is None:
+        return None
+    subject = next((each for each in one.course if each.id == one.run.id), None)
+    return chart_of(one.course, subject, [each for each in one.timeline if _done(each)])
+
+
+def _done(one: Event) -> bool:
+    """Whether an event is an action that was carried out: nothing else is marked in a chart."""
+    return one.kind is Kind.OUTCOME or (one.kind is Kind.DECISION and one.tone is Tone.BAD)
+
+
+def audit(one: Incident) -> tuple[Event, ...]:
+    """The events that bear the id of the decision that is shown."""
+    return tuple(each for each in one.timeline if each.decision == one.subject)
+
+
+def heading(one: Incident, language: Language) -> str:
+    """What it is about, in a few words."""
+    if one.decision is not None and one.decision.id == one.subject:
+        return decision_heading(one.decision, language)
+    assert one.run is not None and one.quality is not None  # noqa: S101, PT018, a subject is a run or a decision
+    words = {"task_set": one.task_set, "target": one.target, "quality": said(f"quality.{one.quality}", language)}
+    return said("run.heading", language, **words)
+
+
+def decision_heading(one: StoredDecision, language: Language) -> str:
+    """What was wanted and what became of it."""
+    action, ruling = said(f"action.{one.action}", language), said(f"ruling.{one.ruling}", language)
+    return said("decision.heading", language, action=action.capitalize(), target=one.target, ruling=ruling)
+
+
+def _tone(one: Incident) -> str:
+    if one.quality is None or (one.decision is not None and one.decision.id == one.subject):
+        acted = one.decision is not None and one.decision.ruling is Ruling.ACT
+        return "bad" if acted and one.quality in BREACHES else "warn"
+    return TONES[tone_of(one.quality)]
+
+
+def _loads(loads: tuple[Load | None, Load | None], language: Language) -> list[str]:
+    told = zip(("load.before", "load.after"), loads, strict=True)
+    return [said(key, language, **_load_words(load)) for key, load in told if load is not None]
+
+
+def _load_words(load: Load) -> dict[str, str]:
+    running = NOTHING if load.running is None else f"{load.running:g}"
+    return {"running": running, "waiting": f"{load.waiting:g}", "kv": f"{load.kv_usage:.0%}"}
+
+
+def chance(value: float | None, at_most: float) -> str:
+    """A probability for people: `97.2 %`; what a server did not list is told by what it can have at most."""
+    if value is None:
+        return f"≤ {_percent(at_most)}"
+    return f"< {LEAST_SHARE:.1%}".replace("%", " %") if 0 < value < LEAST_SHARE else _percent(value)
+
+
+def _percent(value: float) -> str:
+    return f"{value * 100:.1f} %" if value >= LEAST_SHARE or value == 0 else f"{value * 100:.1g} %"
+
+
+def moved(value: float) -> str:
+    """How much probability a token gained or lost, in percentage points."""
+    return f"{value * 100:+.1f}" if abs(value) >= LEAST_SHARE / 2 else "±0"
+
+
+def masked(text: str | None) -> str:
+    """Text from outside without the secrets that an address can hold."""
+    return NOTHING if text is None else without_secrets(text)
+
+
+def factor_value(one: Difference, value: Any) -> str:
+    """A value of a difference; a process start as a moment."""
+    return identity_value(one.factor, value)
+
+
+def identity_value(name: str, value: Any) -> str:
+    """A field of an identity for people."""
+    if value is None:
+        return NOTHING
+    if name == "started" and isinstance(value, int | float):
+        return f"{datetime.fromtimestamp(value, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return masked(str(value)) if isinstance(value, str) else number(value) if isinstance(value, float) else str(value)
