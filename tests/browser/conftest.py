@@ -1,4 +1,4 @@
-"""One browser and one incident for all tests of the live page."""
+"""One browser and one night for all tests of the live page."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -7,7 +7,7 @@ import pytest
 
 from support.browser import chromium
 from support.crawl import Found, crawled
-from support.incident import Incident, incident
+from support.night import Night, night_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -21,13 +21,13 @@ def browser() -> Iterator["Browser"]:
 
 
 @pytest.fixture(scope="session")
-def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
+def night(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Night]:
     """A real daemon after an incident."""
-    with incident(tmp_path_factory.mktemp("night")) as scene:
+    with night_of(tmp_path_factory.mktemp("night")) as scene:
         yield scene
 
 
 @pytest.fixture(scope="session")
-def found(night: Incident) -> Found:
+def found(night: Night) -> Found:
     """Every page that can be reached from the first one."""
     return crawled(night.origin)

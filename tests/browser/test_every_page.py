@@ -8,7 +8,7 @@ import pytest
 from quantwatch.pages.words import WORDS
 from support.browser import DESKTOP, PHONE, axe_faults, clipped, needs_browser, sideways, tab
 from support.crawl import Found
-from support.incident import Incident
+from support.night import Night
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -57,7 +57,7 @@ def test_every_link_leads_to_a_page(found: Found) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_no_page_has_a_serious_fault(
-    browser: "Browser", night: Incident, found: Found, size: tuple[int, int], *, dark: bool
+    browser: "Browser", night: Night, found: Found, size: tuple[int, int], *, dark: bool
 ) -> None:
     """By axe-core; and no page is wider than its window, nor is a text of it cut off."""
     faults: dict[str, list[str]] = {}
@@ -68,7 +68,7 @@ def test_no_page_has_a_serious_fault(
     assert {path: said for path, said in faults.items() if said} == {}
 
 
-def test_every_page_is_in_chinese_too(browser: "Browser", night: Incident, found: Found) -> None:
+def test_every_page_is_in_chinese_too(browser: "Browser", night: Night, found: Found) -> None:
     faults: dict[str, list[str]] = {}
     with tab(browser, night.origin, locale="zh-CN", size=PHONE, expected=(NOWHERE,)) as one:
         for path in [*found.kinds(most=2), NOWHERE]:
@@ -78,7 +78,7 @@ def test_every_page_is_in_chinese_too(browser: "Browser", night: Incident, found
     assert {path: said for path, said in faults.items() if said} == {}
 
 
-def test_nothing_hostile_ran(browser: "Browser", night: Incident, found: Found) -> None:
+def test_nothing_hostile_ran(browser: "Browser", night: Night, found: Found) -> None:
     with tab(browser, night.origin) as one:
         for path in found.kinds(most=3):
             page = one.open(path)

@@ -18,7 +18,7 @@ from quantwatch.pages.app import LivePage
 from quantwatch.pages.reading import Reading
 from quantwatch.pages.site import Site
 from support.boards import board, isolated, measured, target_board
-from support.incident import HOSTILE
+from support.night import HOSTILE
 from support.years import Past, decide, decided, opened, write
 
 LONG = "int8-" + "x" * 195

@@ -42,7 +42,7 @@ PROMPTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Incident:
+class Night:
     """What runs. nodes: by target."""
 
     daemon: Running
@@ -119,13 +119,13 @@ def remember(where: Site, *, until: datetime) -> None:
 
 
 @contextmanager
-def incident(folder: Path) -> Iterator[Incident]:
+def night_of(folder: Path) -> Iterator[Night]:
     """The night as it stands once everything has happened."""
     gateway = Gateway()
     with ExitStack() as stack:
         where, nodes = place(folder, stack, gateway)
         remember(where, until=datetime.now(UTC))
-        scene = Incident(stack.enter_context(started(where)).ready(), nodes, gateway)
+        scene = Night(stack.enter_context(started(where)).ready(), nodes, gateway)
         scene.call("POST", "/api/v1/runs", target=ABSENT)
         scene.become(Quality.OK, *PROBED, damage=0.0)
         scene.become(Quality.DEGRADED, BAD, damage=1.5)
