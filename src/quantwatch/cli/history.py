@@ -1,13 +1,18 @@
 """`quantwatch history`, `show` and `diff`: what the store knows, also while a daemon writes to it."""
 
 import os
-from typing import Annotated
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from quantwatch.cli.output import write_json
-from quantwatch.cli.store import ConfigOption, JsonOption, StoreOption, console, store_path
+from quantwatch.cli.store import ConfigOption, JsonOption, StoreOption, console, store_and_shown, store_path
+
+if TYPE_CHECKING:
+    from quantwatch.flow.tokens import PromptsShown
 
 PIPE_COLUMNS = 200
 
@@ -59,14 +64,19 @@ def show(
     wanted: Annotated[str, typer.Argument(metavar="ID", help="A run or decision; beginning or end of its id will do")],
     config: ConfigOption = None,
     store: StoreOption = None,
+    tokens: Annotated[bool, typer.Option("--tokens", help="The tokens behind a run")] = False,  # noqa: FBT002, a flag
+    prompt: Annotated[str | None, typer.Option(help="The tokens of this prompt; the worst one if left out")] = None,
     json_file: JsonOption = None,
 ) -> None:
-    """Show everything about one run or decision."""
+    """Show everything about one run or decision, or the tokens behind a run."""
     from quantwatch.cli.records import show_decision, show_run
     from quantwatch.record.archive import Archive
     from quantwatch.record.as_json import changes_json, decision_json
     from quantwatch.record.documents import StoredRun
 
+    if tokens or prompt is not None:
+        _tokens(wanted, store_and_shown(config, store), prompt=prompt, json_file=json_file)
+        return
     out = console(json_file)
     with Archive.open(store_path(config, store)) as archive:
         found = archive.find(wanted)
@@ -83,6 +93,25 @@ def show(
         show_run(found, out, changes=changes, based=based)
     else:
         show_decision(found, out)
+
+
+def _tokens(wanted: str, where: "tuple[Path, PromptsShown]", *, prompt: str | None, json_file: Path | None) -> None:
+    """Show the tokens of a run. where: the store, and how much of prompts may be shown."""
+    from quantwatch.cli.token_view import chosen_prompt, show_tokens
+    from quantwatch.flow.tokens_json import tokens_json
+    from quantwatch.record.archive import Archive
+
+    path, shown = where
+    with Archive.open(path) as archive:
+        run = archive.run(wanted)
+        seen = archive.tokens(run.id, shown=shown)
+    if json_file is None:
+        show_tokens(seen, console(json_file), shown=shown, prompt=prompt)
+        return
+    if seen is not None and prompt is not None:
+        seen = replace(seen, prompts=(chosen_prompt(seen, prompt),))
+    content = {"run": dict(run.document), "tokens": None if seen is None else tokens_json(seen)}
+    write_json({"schema": 1, "prompts_shown": shown.value, **content}, json_file)
 
 
 def diff(

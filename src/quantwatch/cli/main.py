@@ -24,6 +24,7 @@ from quantwatch.cli import (
     people,
     prompts,
     references,
+    report,
     rollout,
     serve,
     store,
@@ -63,6 +64,7 @@ app.command("accept-baseline")(admin.accept_baseline)
 app.command("history")(history.history)
 app.command("show")(history.show)
 app.command("diff")(history.diff)
+app.command("report")(report.command)
 app.command("drill")(gateway.drill)
 app.command("check-config")(config.check_config)
 app.command("gateway-file")(config.gateway_file)

@@ -11,6 +11,7 @@ from quantwatch.cli.output import STANDARD_OUTPUT, Terminal, write_json
 from quantwatch.errors import InputError
 
 if TYPE_CHECKING:
+    from quantwatch.flow.tokens import PromptsShown
     from quantwatch.record.care import Recovered
 
 app = typer.Typer(help="The store of runs and decisions: back up, check, recover.", no_args_is_help=True)
@@ -23,21 +24,25 @@ JsonOption = Annotated[Path | None, typer.Option("--json", help="Write JSON; - f
 
 
 def store_path(config: Path | None, store: Path | None) -> Path:
-    """Where the store lies: as given, as configured, or the default. Raises InputError.
+    """Where the store lies: as given, as configured, or the default. Raises InputError."""
+    return store_and_shown(config, store)[0]
+
+
+def store_and_shown(config: Path | None, store: Path | None) -> tuple[Path, "PromptsShown"]:
+    """Where the store lies, and how much of prompts may be shown: ids where no configuration says. Raises InputError.
 
     A relative path in a configuration starts at the folder of the file, as those of prompts files do.
     """
     from quantwatch.config.load import load_settings
-    from quantwatch.config.schema import StoreSettings
+    from quantwatch.config.schema import ExposeSettings, StoreSettings
     from quantwatch.prompts.load import shipped_sets
 
     if config is not None and store is not None:
         raise InputError("--config and --store exclude each other")
-    if store is not None:
-        return store
     if config is None:
-        return Path(StoreSettings().path)
-    return config.parent / load_settings(config, shipped=shipped_sets()).store.path
+        return store or Path(StoreSettings().path), ExposeSettings().prompts
+    settings = load_settings(config, shipped=shipped_sets())
+    return config.parent / settings.store.path, settings.expose.prompts
 
 
 def console(json_file: Path | None) -> Console:

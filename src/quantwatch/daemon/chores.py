@@ -16,6 +16,9 @@ from quantwatch.flows.upkeep import Retention, end_pauses, prune, retry_store
 
 STORE_RETRY_SECONDS = 5.0
 PRUNE_SECONDS = 6 * 3600.0
+LEARN_SECONDS = 5.0
+"""Time between two times that the meaning of token ids is looked up, where words may be shown."""
+
 LOOK_SECONDS = 300.0
 """Time between two looks at how the gateway says that targets stand."""
 
@@ -45,6 +48,14 @@ class Chores:
                 await tend(self.desk.watch)
                 await self.desk.watch.notices.look()
 
+    async def learn(self) -> None:
+        """Look up what the ids behind runs mean, where words may be shown."""
+        learn = (await asyncio.to_thread(_import_texts)).learn
+        while True:
+            await self.clock.sleep(LEARN_SECONDS)
+            if self.desk.watch is not None:
+                await learn(self.desk.watch)
+
     async def repeat(self) -> None:
         """Say again what stands."""
         while True:
@@ -67,6 +78,12 @@ class Chores:
             store = self.settings().store
             await prune(self.keeper, Retention(store.keep, store.keep_decisions), self.clock)
             await self.clock.sleep(PRUNE_SECONDS)
+
+
+def _import_texts() -> ModuleType:
+    from quantwatch.flows import texts
+
+    return texts
 
 
 def _import_resume() -> ModuleType:

@@ -23,6 +23,7 @@ from quantwatch.flows.memory import Memory
 from quantwatch.flows.plan import Progress
 from quantwatch.flows.resume import resume
 from quantwatch.flows.shelf import LookingShelf
+from quantwatch.flows.texts import learn
 from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.yardstick import Yardstick
 
@@ -97,6 +98,7 @@ class Once:
             with contextlib.suppress(TimeoutError):  # what is not told by then, the daemon tells
                 async with asyncio.timeout(TELLING_SECONDS):
                     await watch.notices.post.idle()
+                    await learn(watch)
 
     async def _target(self, generation: Generation, name: str, sets: Sequence[str], total: int) -> None:
         target = generation.watchlist.targets[name]

@@ -99,9 +99,8 @@ class Daemon:
             await self._begin(watch)
             chores = Chores(self.memory, keeper, self.desk, self.clock, settings=lambda: self.settings)
             try:
-                await self._until_stopped(
-                    self._heartbeat.beat(), chores.mend(), chores.prune(), chores.look(), chores.repeat()
-                )
+                beside = (chores.mend(), chores.prune(), chores.look(), chores.repeat(), chores.learn())
+                await self._until_stopped(self._heartbeat.beat(), *beside)
             finally:
                 await self._end(watch, keeper)
         log.info("stopped")
@@ -202,7 +201,15 @@ class Daemon:
     def _live_page(self, stack: contextlib.AsyncExitStack) -> LivePage:
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
-        return LivePage(Site(self.board, reading, self.clock.now, golden=self.desk.golden))
+        return LivePage(
+            Site(
+                self.board,
+                reading,
+                self.clock.now,
+                prompts=lambda: self.settings.expose.prompts.value,
+                golden=self.desk.golden,
+            )
+        )
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""

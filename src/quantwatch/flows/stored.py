@@ -88,6 +88,10 @@ class StoredBaseline:
         """Raises ReplyInvalid, as above."""
         raise ReplyInvalid("a stored baseline has no tokenizer", node=self.name, advice=NOT_ENROLLED)
 
+    async def token_text(self, token: int) -> str:
+        """Raises ReplyInvalid, as above."""
+        raise ReplyInvalid("a stored baseline has no tokenizer", node=self.name, advice=NOT_ENROLLED)
+
     async def generate(self, ids: Sequence[int], *, limit: int, rank: int | None = None) -> Generation:
         """The stored free answer to a golden prompt. Raises ReplyInvalid where none of this length was enrolled.
 

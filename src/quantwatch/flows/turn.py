@@ -19,6 +19,7 @@ from quantwatch.flows.memory import Memory
 from quantwatch.flows.minimal import BUSY_RUNS, run_minimal
 from quantwatch.flows.rollout import as_expected, expected, rollout_over
 from quantwatch.flows.storms import Storms
+from quantwatch.flows.texts import Texts
 from quantwatch.flows.watched import Watched, WatchedSet
 from quantwatch.judge.streak import advance, confirm_now, lasting
 from quantwatch.judge.threshold import name_of
@@ -32,7 +33,10 @@ GRACE = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Makes turns. again: queues one more run. wanted: whether a target and task set are still configured."""
+    """Makes turns. again: queues one more run. wanted: whether a target and task set are still configured.
+
+    texts: what token ids mean, to be learned beside the runs.
+    """
 
     memory: Memory
     keeper: Keeper
@@ -41,6 +45,7 @@ class Turns:
     again: Callable[[str, str, Trigger], object]
     wanted: Callable[[str, str], bool]
     heard: Callable[[Ran], None] = field(default=lambda _: None)
+    texts: Texts = field(default_factory=Texts)
 
     @property
     def decider(self) -> Decider:
@@ -94,6 +99,7 @@ class Turns:
             )
         changes = self.memory.learn(record, state, ended)
         await self.keeper.remember(record, state, changes, ran.tokens)
+        self.texts.note(ran, tools.shown)
         self.meters.run_finished(record)
         for one in changes:
             self.meters.transition(one)

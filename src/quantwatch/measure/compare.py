@@ -163,7 +163,7 @@ def position_kl(pairs: Sequence[Pair], scope: Scope) -> list[Tensor]:
     baseline, node = _listed(pairs, keep)
     parts = [(baseline.rows(one), node.rows(one)) for one in _spans(len(clusters))]
     kl = torch.cat([sharp(ours, theirs, align(ours, theirs)) for ours, theirs in parts])
-    return list(kl.split(torch.bincount(clusters, minlength=len(pairs)).tolist()))
+    return list(torch.split(kl, torch.bincount(clusters, minlength=len(pairs)).tolist()))
 
 
 def _kept(pairs: Sequence[Pair], scope: Scope) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ class LivePage:
 
     async def failed(self, request: Request, exc: Exception) -> Response | None:
         """The page for an error; None for a path that is no page's."""
-        if request.url.path.startswith(OTHERS):
+        if request.scope["path"].startswith(OTHERS):
             return None
         if isinstance(exc, HTTPException):
             return await self.site.trouble(request, exc.status_code)

@@ -151,12 +151,13 @@ def _cannot_tell(incident: Incident) -> Iterator[Advice]:
 
 
 def _gateway(incident: Incident) -> Iterator[Advice]:
-    """Orders that came to nothing, and what held an action back."""
+    """Orders that came to nothing, and what held an action back that was not carried out later."""
+    acted = any(one.ruling is Ruling.ACT for one in incident.decisions)
     for one in incident.decisions:
         outcome = None if one.intent is None else one.intent.outcome
         if outcome is not None and outcome.result not in DONE:
             yield advice(Cause.ORDER, f"{one.id}: {outcome.detail}", runbook=f"result-{outcome.result}")
-        if one.ruling is Ruling.SUPPRESSED:
+        if one.ruling is Ruling.SUPPRESSED and not acted:
             held = [objection for objection in one.objections if objection["brake"] not in MODE_ALONE]
             for objection in held:
                 yield advice(Cause.HELD_BACK, objection["reason"], runbook=f"brake-{objection['brake']}")

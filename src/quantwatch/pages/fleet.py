@@ -8,11 +8,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from quantwatch.flow.board import Board, PoolBoard, TargetBoard
-from quantwatch.flow.decision import PoolMode
-from quantwatch.flow.proposal import Proposal
-from quantwatch.flow.state import Human, Pause, Routing
+from quantwatch.flow.board import Board, TargetBoard
+from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
+from quantwatch.pages.done import doing
 from quantwatch.pages.rank import STATES, bad, fits, lead, ranked, serving, unverified, urgency, worst_finding
 from quantwatch.pages.site import Site
 
@@ -39,8 +38,10 @@ def routes(site: Site) -> Sequence[BaseRoute]:
 
     async def page(request: Request) -> Response:
         board = site.board()
-        values = {"headline": headline(board), "counts": counts(board), **_listed(board, request)}
-        values |= {"lead": lead, "worst_finding": worst_finding, "done": _done(board, site), "urgency": urgency}
+        told, listed = headline(board), _listed(board, request)
+        shown = [*told.named, *listed["rows"]]
+        values = {"headline": told, "counts": counts(board), "done": await doing(site, board, shown), **listed}
+        values |= {"lead": lead, "worst_finding": worst_finding, "urgency": urgency}
         if request.query_params.get("part"):
             return await site.part(request, "fleet_part.html", **values)
         return await site.page(request, "fleet.html", **values)
@@ -111,51 +112,3 @@ def _listed(board: Board, request: Request) -> dict[str, Any]:
 def _wanted(target: TargetBoard, asked: dict[str, str]) -> bool:
     named = asked["q"].casefold() in target.state.target.casefold()
     return named and asked["pool"] in ("", target.state.pool) and fits(target, asked["state"])
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """What was done about a node, or why nothing was. key, values: of the words."""
-
-    key: str
-    values: dict[str, Any]
-
-
-def _done(board: Board, site: Site) -> Any:
-    """What to say of each node, as a function for the template."""
-    pools = {one.name: one for one in board.pools}
-    waiting = {one.target: one for one in board.proposals}
-    now = site.now()
-
-    def of(target: TargetBoard) -> Done | None:
-        state = target.state
-        pausing = next((one for one in board.pauses if one.covers(state.target, state.pool, now=now)), None)
-        return done(target, pools.get(state.pool), waiting=waiting.get(state.target), pausing=pausing)
-
-    return of
-
-
-def done(
-    target: TargetBoard, pool: PoolBoard | None, *, waiting: Proposal | None, pausing: Pause | None
-) -> Done | None:
-    """What was done about a node; None where there was nothing to do."""
-    state = target.state
-    if state.routing is Routing.OUT:
-        return Done("isolated", {"decision": state.owner}) if state.owner is not None else None
-    if state.routing is not Routing.IN:
-        return Done(state.routing.value, {})
-    if waiting is not None:
-        return Done("waits", {"decision": waiting.decision})
-    suspect = bad(target) or any(one.state.last in BREACHES and one.fresh for one in target.sets)
-    return _why_not(target, pool, pausing) if suspect else None
-
-
-def _why_not(target: TargetBoard, pool: PoolBoard | None, pausing: Pause | None) -> Done | None:
-    """Why nothing was done about a node that breaches, as far as the board tells."""
-    if target.state.human is not Human.NONE:
-        return Done("human", {})
-    if pausing is not None:
-        return Done("paused", {"author": pausing.author})
-    if pool is not None and pool.mode in (PoolMode.OBSERVE, PoolMode.DRY_RUN):
-        return Done("mode", {"mode": pool.mode.value})
-    return None if bad(target) else Done("confirming", {})

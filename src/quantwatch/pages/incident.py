@@ -43,7 +43,10 @@ def tone_of(quality: Quality) -> Tone:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of a timeline. said: a sentence. by: who did it. run, decision: where more stands."""
+    """One line of a timeline. said: a sentence. by: who did it. run, decision: where more stands.
+
+    acted: it is a decision that was to be carried out.
+    """
 
     at: datetime
     kind: Kind
@@ -52,6 +55,7 @@ class Event:
     by: str = "quantwatch"
     run: str | None = None
     decision: str | None = None
+    acted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

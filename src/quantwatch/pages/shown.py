@@ -49,7 +49,12 @@ def iso(at: datetime) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A moment for people, in UTC."""
+    """A moment for people, in UTC, to the minute."""
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def exactly(at: datetime) -> str:
+    """A moment for people, in UTC, to the second."""
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment
 from starlette.concurrency import run_in_threadpool
@@ -100,7 +100,7 @@ class Site:
     def _frame(self, request: Request, manner: Manner) -> dict[str, Any]:
         """What every template finds: words, numbers, addresses, who asks, and how the daemon itself is."""
         board, now, language = self.board(), self.now(), manner.language
-        asked = _asked(request)
+        asked, path = _asked(request), quote(request.scope["path"])
 
         def ago(at: datetime) -> str:
             elapsed = (now - at).total_seconds()
@@ -114,8 +114,8 @@ class Site:
             "languages": LANGUAGES,
             "theme": manner.theme,
             "themes": THEMES,
-            "here": request.url.path,
-            "with_query": lambda **more: f"{request.url.path}?{urlencode({**asked, **more})}",
+            "here": path,
+            "with_query": lambda **more: f"{path}?{urlencode({**asked, **more})}",
             "asset": self.assets.address,
             "who": self.who(request),
             "links": self.links,

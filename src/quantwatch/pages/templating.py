@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from quantwatch.flow.identity import moment
 from quantwatch.pages import shown
 
 
@@ -26,6 +27,8 @@ def environment() -> Environment:
         "seconds": shown.seconds,
         "iso": shown.iso,
         "moment": shown.moment,
+        "exactly": shown.exactly,
+        "process_start": lambda started: shown.NOTHING if started is None else moment(started),
         "segment": segment,
         "key": short_key,
     }

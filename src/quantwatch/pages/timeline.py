@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from quantwatch.flow.decision import DONE, Ruling
+from quantwatch.flow.decision import DONE, Action, Ruling
 from quantwatch.flow.notice import Notice
 from quantwatch.flow.state import Transition
 from quantwatch.log import without_secrets
@@ -11,7 +11,6 @@ from quantwatch.record.archive import StoredDecision
 from quantwatch.record.cases import Point
 
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
-_RULED = {Ruling.ACT: Tone.BAD, Ruling.SUPPRESSED: Tone.WARN, Ruling.PROPOSED: Tone.WARN, Ruling.WOULD_HAVE: Tone.WARN}
 
 
 def events(
@@ -49,7 +48,9 @@ def _decision(one: StoredDecision) -> Iterator[Event]:
     against = "; ".join(f"{objection['brake']}: {objection['reason']}" for objection in one.objections)
     held = f" (objections: {against})" if against else ""
     said = f"{one.action} {one.target}: ruled {one.ruling}: {one.reason}{held}"
-    yield Event(one.at, Kind.DECISION, said, _RULED[one.ruling], one.author, one.run, one.id)
+    acted = one.ruling is Ruling.ACT
+    tone = Tone.WARN if not acted else Tone.GOOD if one.action is Action.RELEASE else Tone.BAD
+    yield Event(one.at, Kind.DECISION, said, tone, one.author, one.run, one.id, acted=acted)
     if one.proposal is not None and one.proposal.closed is not None:
         closed = f"proposal {one.proposal.fate}: {one.proposal.said or ''}".rstrip(": ")
         yield Event(one.proposal.closed, Kind.PROPOSAL, closed, by=one.proposal.author or "quantwatch", decision=one.id)

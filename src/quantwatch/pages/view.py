@@ -1,5 +1,6 @@
 """What the templates of a run, a decision and a report find besides the words: an incident, ready to be shown."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -9,7 +10,7 @@ from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.log import without_secrets
-from quantwatch.pages.chart import Chart, chart_of
+from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
@@ -30,7 +31,6 @@ KNOWN_PARTS = {
 """Values of slices that have words of their own."""
 
 TONES = {Tone.GOOD: "good", Tone.WARN: "warn", Tone.BAD: "bad", Tone.PLAIN: "dim"}
-ACTIONS = (Kind.DECISION, Kind.OUTCOME)
 RUNBOOK = PAGE
 LEAST_SHARE = 0.001
 """A probability under this is told as less."""
@@ -92,12 +92,13 @@ def chart(one: Incident) -> Chart | None:
     if one.run is None:
         return None
     subject = next((each for each in one.course if each.id == one.run.id), None)
-    return chart_of(one.course, subject, [each for each in one.timeline if _done(each)])
+    return chart_of(one.course, subject, _actions(one.timeline))
 
 
-def _done(one: Event) -> bool:
-    """Whether an event is an action that was carried out: nothing else is marked in a chart."""
-    return one.kind is Kind.OUTCOME or (one.kind is Kind.DECISION and one.tone is Tone.BAD)
+def _actions(timeline: Sequence[Event]) -> list[Event]:
+    """What was done, once each: how its order ended, or the decision while that is open."""
+    ended = {each.decision for each in timeline if each.kind is Kind.OUTCOME}
+    return [each for each in timeline if each.kind is Kind.OUTCOME or (each.acted and each.decision not in ended)]
 
 
 def audit(one: Incident) -> tuple[Event, ...]:
@@ -140,7 +141,7 @@ def _load_words(load: Load) -> dict[str, str]:
 def chance(value: float | None, at_most: float) -> str:
     """A probability for people: `97.2 %`; what a server did not list is told by what it can have at most."""
     if value is None:
-        return f"≤ {_percent(at_most)}"
+        return f"≤ {_percent(at_most)}" if at_most < 1 else NOTHING
     return f"< {LEAST_SHARE:.1%}".replace("%", " %") if 0 < value < LEAST_SHARE else _percent(value)
 
 
@@ -150,7 +151,7 @@ def _percent(value: float) -> str:
 
 def moved(value: float) -> str:
     """How much probability a token gained or lost, in percentage points."""
-    return f"{value * 100:+.1f}" if abs(value) >= LEAST_SHARE / 2 else "±0"
+    return f"{value * 100:+.1f}".replace("-", "−") if abs(value) >= LEAST_SHARE / 2 else "±0"
 
 
 def masked(text: str | None) -> str:

@@ -103,6 +103,10 @@ class Prober(Protocol):
         """Id and text of each token of bare text, as the server's tokenizer writes it."""
         ...
 
+    async def token_text(self, token: int) -> str:
+        """What one id means by itself, as the server writes it."""
+        ...
+
     async def generate(self, ids: Sequence[int], *, limit: int, rank: int | None = None) -> Generation:
         """Continue greedily by at most `limit` tokens."""
         ...

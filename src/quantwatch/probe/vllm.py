@@ -19,7 +19,7 @@ from quantwatch.probe.node_metrics import read_load
 from quantwatch.probe.past import Past
 from quantwatch.probe.refusal import refuse
 from quantwatch.probe.rows import MAX_VOCABULARY
-from quantwatch.probe.wire import loads
+from quantwatch.probe.tokenize_reply import ids_and_strings, json_of, text_of
 
 NEUTRAL: Mapping[str, Any] = {
     "n": 1,
@@ -99,7 +99,7 @@ class VllmProber:
 
     async def identify(self) -> Identity:
         """Ask for model card, version and process start; settles the model name for all later requests."""
-        card = self._chosen(_json(await self._get("/v1/models"), self.name))
+        card = self._chosen(json_of(await self._get("/v1/models"), self.name))
         self._model = str(card["id"])
         length = card.get("max_model_len")
         version, load = await self._version(), await self.glimpse()
@@ -134,6 +134,13 @@ class VllmProber:
         if not isinstance(strings, list) or len(strings) != len(tokens) or not all(type(s) is str for s in strings):
             raise ReplyInvalid("/tokenize gave no text for its ids", node=self.name)
         return tuple(zip(tokens, strings, strict=True))
+
+    async def token_text(self, token: int) -> str:
+        """What one id means by itself; the model is not asked."""
+        answer = await self._link.post("/detokenize", {"model": self._model, "tokens": [token]})
+        if answer.status != 200:
+            refuse(answer, node=self.name)
+        return text_of(answer, node=self.name)
 
     async def generate(self, ids: Sequence[int], *, limit: int, rank: int | None = None) -> Generation:
         """Continue greedily by at most `limit` tokens; corrupted when an id cannot exist."""
@@ -247,11 +254,7 @@ class VllmProber:
         answer = await self._link.post("/tokenize", {"model": self._model, **body})
         if answer.status != 200:
             refuse(answer, node=self.name)
-        said = _json(answer, self.name)
-        tokens = said.get("tokens")
-        if not isinstance(tokens, list) or not all(type(one) is int and 0 <= one < MAX_VOCABULARY for one in tokens):
-            raise ReplyInvalid("/tokenize gave no list of ids", node=self.name)
-        return tuple(tokens), said.get("token_strs")
+        return ids_and_strings(answer, node=self.name)
 
     async def _get(self, path: str) -> Answer:
         answer = await self._link.get(path)
@@ -262,7 +265,7 @@ class VllmProber:
     async def _version(self) -> str | None:
         """The server's version; None where it does not say, which is no reason to stop."""
         try:
-            version = _json(await self._get("/version"), self.name).get("version")
+            version = json_of(await self._get("/version"), self.name).get("version")
         except ProbeError:
             return None
         return _name(version)
@@ -316,16 +319,3 @@ def _tokens(body: Mapping[str, Any]) -> int:
     prompt = body["prompt"]
     prompts = prompt if prompt and isinstance(prompt[0], list) else [prompt]
     return sum(len(ids) + int(body["max_tokens"]) for ids in prompts)
-
-
-def _json(answer: Answer, node: str) -> dict[str, Any]:
-    try:
-        raw = loads(answer.body)
-    except ValueError as exc:
-        page = "a web page" if answer.body.lstrip()[:1] == b"<" else "no JSON"
-        raise ReplyInvalid(
-            f"{page} came back where JSON was expected", node=node, advice=reply.SAME_SERVER_KIND
-        ) from exc
-    if not isinstance(raw, dict):
-        raise ReplyInvalid("the reply is no JSON object", node=node, advice=reply.SAME_SERVER_KIND)
-    return raw

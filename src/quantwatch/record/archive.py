@@ -22,6 +22,7 @@ from quantwatch.record.evidence import tokens_kept
 from quantwatch.record.examine import Damaged, schema_version
 from quantwatch.record.proposals import of_decision
 from quantwatch.record.references import StoredAnswer, kept
+from quantwatch.record.series import MOST_POINTS, Point, RunLine, Stretch, marks_where, run_count, run_lines, series
 from quantwatch.record.steps import version_of
 from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS
 
@@ -125,6 +126,29 @@ class Archive:
         with self._reading() as connection:
             rows = connection.execute(wanted.order_by(TRANSITIONS.c.number.desc()).limit(limit))
             return [Transition(**row) for row in rows.mappings()]
+
+    def series(self, stretch: Stretch, name: str, *, most: int = MOST_POINTS) -> list[Point]:
+        """A number of one target on one task set over time, oldest first and thinned out; see record/series.py."""
+        with self._reading() as connection:
+            return series(connection, stretch, name, most=most)
+
+    def marks(self, stretch: Stretch, *, limit: int = 200) -> list[Transition]:
+        """What changed for a target and a task set in a stretch of time, newest first."""
+        wanted = _transitions().where(*marks_where(stretch)).order_by(TRANSITIONS.c.number.desc()).limit(limit)
+        with self._reading() as connection:
+            return [Transition(**row) for row in connection.execute(wanted).mappings()]
+
+    def run_lines(
+        self, *, target: str | None = None, task_set: str | None = None, before: str | None = None, limit: int = 20
+    ) -> list[RunLine]:
+        """Runs as lines of a list, newest first. before: the id of the run after which it goes on."""
+        with self._reading() as connection:
+            return run_lines(connection, target=target, task_set=task_set, before=before, limit=limit)
+
+    def run_count(self, target: str, task_set: str | None = None) -> int:
+        """How many runs of a target are on record."""
+        with self._reading() as connection:
+            return run_count(connection, target=target, task_set=task_set)
 
     def run(self, given: str) -> StoredRun:
         """A run by its id, or the beginning or end of it. Raises InputError when it names none or several."""

@@ -1,7 +1,7 @@
 """The tokens behind a run's numbers, and what their ids mean.
 
-Breaches, warnings and broken numbers keep their tokens as long as the run; of all other runs only the newest of each
-target and task set does.
+Breaches, warnings and broken numbers keep their tokens as long as the run, up to MOST of each target and task set and
+those that decisions rest on; of all other runs only the newest does.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +14,14 @@ from quantwatch.flow.tokens import PromptSeen, PromptsShown, TokensSeen
 from quantwatch.flow.tokens_json import prompt_json, prompt_of
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.record.rows import has
-from quantwatch.record.tables import RUNS, TOKEN_EVIDENCE, TOKEN_TEXTS
+from quantwatch.record.tables import DECISIONS, RUNS, TOKEN_EVIDENCE, TOKEN_TEXTS
 from quantwatch.record.transactions import Transactions
 
 LASTING = BREACHES | {Quality.WARN}
 """Runs that somebody will want to look into later."""
+
+MOST = 100
+"""Such runs of one target and task set: a node that warns for months would else fill the disk with one picture."""
 
 AT_ONCE = 500
 """Ids of one question: SQLite takes so many values at the least."""
@@ -64,12 +67,16 @@ class EvidenceRecords(Transactions):
 
 
 def _drop_older(connection: Connection, run: str) -> None:
-    """Drop the tokens of the other sound runs of a sound run's pair; those of a run to be looked into drop none."""
+    """Drop what a run's tokens take the place of: those of other sound runs of its pair, or of the oldest in need."""
     pair = connection.execute(select(RUNS.c.target, RUNS.c.task_set, RUNS.c.quality).where(RUNS.c.id == run)).one()
+    same = (RUNS.c.target == pair.target, RUNS.c.task_set == pair.task_set)
+    others = select(RUNS.c.id).where(*same, RUNS.c.id.in_(select(TOKEN_EVIDENCE.c.run)))
     if pair.quality in LASTING:
-        return
-    same = (RUNS.c.target == pair.target, RUNS.c.task_set == pair.task_set, RUNS.c.quality.not_in(LASTING))
-    others = select(RUNS.c.id).where(*same, RUNS.c.id != run, RUNS.c.id.in_(select(TOKEN_EVIDENCE.c.run)))
+        decided = select(DECISIONS.c.run).where(DECISIONS.c.run.is_not(None))
+        loose = others.where(RUNS.c.quality.in_(LASTING), RUNS.c.id.not_in(decided))
+        others = loose.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).offset(MOST)
+    else:
+        others = others.where(RUNS.c.quality.not_in(LASTING), RUNS.c.id != run)
     connection.execute(delete(TOKEN_EVIDENCE).where(TOKEN_EVIDENCE.c.run.in_(others)))
 
 
