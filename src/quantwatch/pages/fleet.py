@@ -12,11 +12,9 @@ from quantwatch.flow.board import Board, TargetBoard
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
 from quantwatch.pages.done import doing
+from quantwatch.pages.listing import sheet
 from quantwatch.pages.rank import STATES, bad, fits, lead, ranked, serving, unverified, urgency, worst_finding
 from quantwatch.pages.site import Site
-
-ROWS = 50
-"""Nodes on one page."""
 
 NAMED = 3
 """Nodes that the verdict names."""
@@ -39,7 +37,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
     async def page(request: Request) -> Response:
         board = site.board()
         told, listed = headline(board), _listed(board, request)
-        shown = [*told.named, *listed["rows"]]
+        shown = [*told.named, *listed["nodes"].rows]
         values = {"headline": told, "counts": counts(board), "done": await doing(site, board, shown), **listed}
         values |= {"lead": lead, "worst_finding": worst_finding, "urgency": urgency}
         if request.query_params.get("part"):
@@ -95,18 +93,7 @@ def _listed(board: Board, request: Request) -> dict[str, Any]:
     asked = {name: request.query_params.get(name, "")[:200] for name in ("q", "pool", "state")}
     asked["state"] = asked["state"] if asked["state"] in STATES else ""
     found = [one for one in ranked(board.targets) if _wanted(one, asked)]
-    given = request.query_params.get("page", "1")
-    last = max(1, -(-len(found) // ROWS))
-    place = min(last, max(1, int(given))) if given.isascii() and given.isdigit() and len(given) < 7 else 1
-    return {
-        "asked": asked,
-        "states": STATES,
-        "found": len(found),
-        "first": (place - 1) * ROWS + 1,
-        "rows": found[(place - 1) * ROWS : place * ROWS],
-        "place": place,
-        "pages": last,
-    }
+    return {"asked": asked, "states": STATES, "nodes": sheet(found, request.query_params.get("page"))}
 
 
 def _wanted(target: TargetBoard, asked: dict[str, str]) -> bool:

@@ -25,6 +25,23 @@ class Against:
     times: float | None = None
 
 
+_ORDER = (
+    Quality.OK,
+    Quality.WARN,
+    Quality.SKIPPED,
+    Quality.INCONCLUSIVE,
+    Quality.UNKNOWN,
+    Quality.INVALID,
+    Quality.DEGRADED,
+    Quality.CORRUPTED,
+)
+
+
+def severity(quality: Quality) -> int:
+    """How bad a quality is, in the order of flow/verdict.worst."""
+    return _ORDER.index(quality)
+
+
 def serving(target: TargetBoard) -> bool:
     """Whether it gets traffic by our record."""
     return target.state.routing in (Routing.IN, Routing.CONTRADICTED)

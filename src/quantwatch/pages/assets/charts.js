@@ -41,6 +41,13 @@
     return { stroke: colour("--soft"), grid: { stroke: colour("--plot-grid"), width: 1 }, ticks: { stroke: colour("--plot-grid"), width: 1 } };
   }
 
+  function instants(_, all, __, ___, step) {
+    return all.map((one) => {
+      const text = new Date(one * 1000).toISOString();
+      return step >= 86400 || text.slice(11, 16) === "00:00" ? text.slice(5, 10) : text.slice(11, 16);
+    });
+  }
+
   /* All times on the page are UTC, the axis of time as well. */
   const inUtc = (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC");
 
@@ -52,7 +59,7 @@
       tzDate: inUtc,
       scales: { x: { time: true, range: () => ends } },
       cursor: { y: false },
-      axes: [{ ...axis(), space: 70 }, { ...axis(), size: 64, values: (_, all) => all.map((one) => written(metric, one)) }],
+      axes: [{ ...axis(), space: 60, values: instants }, { ...axis(), size: 64, values: (_, all) => all.map((one) => written(metric, one)) }],
       series: [
         { label: said.time, value: (_, one) => one === null ? "–" : `${new Date(one * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC` },
         { label: place.parentElement.querySelector("figcaption").firstChild.textContent.trim(), stroke: colour("--plot-line"), width: 1.5, value, spanGaps: true, points: { size: 4 } },

@@ -32,6 +32,9 @@ WORDS: dict[str, tuple[str, str]] = {
         "The configuration on disk cannot be used. An earlier one runs, taken over at",
         "磁盘上的配置无法使用，仍在运行较早的配置，其生效时间为",
     ),
+    "list.rows": ("{first} to {last} of {all}", "第 {first} 至 {last} 项，共 {all} 项"),
+    "list.previous": ("Previous", "上一页"),
+    "list.next": ("Next", "下一页"),
     "trouble.404.title": ("There is nothing here", "此处没有内容"),
     "trouble.404.text": (
         "The address names nothing that quantwatch knows. It may have left the configuration, or the record.",
