@@ -10,11 +10,16 @@ import httpx
 import pytest
 
 from quantwatch.errors import InputError, QuantwatchError, StoreError
-from quantwatch.expose.admin import Admin, Reloaded, admin_app
+from quantwatch.expose.access import Access
+from quantwatch.expose.admin import admin_app
 from quantwatch.expose.as_json import board_json
 from quantwatch.expose.body import LARGEST_BODY
+from quantwatch.expose.calls import Admin, Reloaded
 from quantwatch.expose.guard import is_loopback
+from quantwatch.expose.sessions import key
+from quantwatch.flow.access import ADMIN_TOKEN, Caller, Role
 from quantwatch.flow.board import Board
+from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.load import Load
 from quantwatch.flow.state import Pause
 from quantwatch.flow.word import Heard, Word
@@ -79,6 +84,10 @@ class Daemon:
         self._noted("run", target, task_set)
         return 2 if task_set is None else 1
 
+    async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:
+        self._noted("foresee", call, about, force)
+        return Foreseen()
+
     def _noted(self, *call: Any) -> None:
         self.asked.append(call)
         if self.trouble is not None:
@@ -96,7 +105,8 @@ async def call(
 ) -> httpx.Response:
     admin: Admin = daemon or Daemon()
     shown = whole or rich_board()
-    return await ask(admin_app(lambda: shown, admin, token=token), path, method=method, **options)
+    keys = [] if token is None else [key(Caller(ADMIN_TOKEN, Role.ADMIN), token)]
+    return await ask(admin_app(lambda: shown, admin, access=Access(keys)), path, method=method, **options)
 
 
 PAUSE = {"scope": "pool:chat", "reason": "rollout", "author": "ada", "seconds": 60}

@@ -8,7 +8,7 @@ import pytest
 
 from quantwatch.daemon.desk import Desk
 from quantwatch.errors import InputError, StoreError
-from quantwatch.expose.admin import Reloaded
+from quantwatch.expose.calls import Reloaded
 from quantwatch.flow.decision import Action, Brake, Result, Ruling
 from quantwatch.flow.state import Routing
 from quantwatch.flow.word import Heard, Word

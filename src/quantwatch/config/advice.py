@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from quantwatch.config.access import token_advice
 from quantwatch.config.kubernetes import pod_of
 from quantwatch.config.schema import Settings
 from quantwatch.flow.decision import PoolMode
@@ -13,7 +14,7 @@ ROUTERS = ("vllm_router", "sglang_router")
 
 def advice(settings: Settings) -> list[str]:
     """One sentence for everything that is allowed and probably not meant; starts with the key."""
-    return [*_modes(settings), *_gateway(settings), *_notifications(settings)]
+    return [*_modes(settings), *_gateway(settings), *_notifications(settings), *token_advice(settings.server)]
 
 
 def _modes(settings: Settings) -> Iterator[str]:

@@ -10,7 +10,6 @@ NEEDS_RESTART = (
     "server.listen",
     "server.admin_listen",
     "server.agent_listen",
-    "server.admin_token",
     "store.path",
     "logging",
 )
@@ -40,6 +39,7 @@ def _plain(settings: Settings) -> dict[str, Any]:
     data = settings.model_dump(mode="json", by_alias=True)
     for block in ("targets", "notifications", "windows"):
         data[block] = {one["name"]: one for one in data[block]}
+    data["server"]["tokens"] = {one["name"]: one for one in data["server"]["tokens"]}
     return data
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from quantwatch.config.access import token_faults
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.haproxy import servers_of
 from quantwatch.config.kubernetes import pod_of
@@ -70,6 +71,7 @@ def _dangling(settings: Settings, source: Source, folder: Path, shipped: Mapping
     yield from _gateway(settings, folder, problem)
     yield from _channels(settings, problem)
     yield from _windows(settings, problem)
+    yield from (problem(*one) for one in token_faults(settings.server))
     for name, task_set in settings.task_sets.items():
         if task_set.prompts is None and name not in shipped:
             message = f"no shipped task set {name}; {known_names(name, list(shipped))}; or name a file under prompts"

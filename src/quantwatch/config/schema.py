@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from quantwatch.config.access import TokenSettings, on_loopback
 from quantwatch.config.gateway import GatewaySettings
 from quantwatch.config.limits import LimitSettings, Scheme, SliceSettings
 from quantwatch.config.notifications import ChannelSettings
 from quantwatch.config.schedule import check_cron
 from quantwatch.config.secrets import Secret
-from quantwatch.config.server import Listen, ServerSettings, written
+from quantwatch.config.server import Listen, Origin, ServerSettings, written
 from quantwatch.config.strict import Name, Strict
 from quantwatch.config.units import Count, Duration, PositiveDuration, Share, Size
 from quantwatch.config.windows import WindowSettings
@@ -207,14 +208,34 @@ class ListenSettings(Strict):
         None,
         description="Address where HAProxy's agent-check is answered, by the rule of /verdict; nowhere if left out",
     )
-    admin_token: Secret | None = Field(None, description="Bearer token of the admin listener; needed beyond loopback")
+    admin_token: Secret | None = Field(
+        None, description="Bearer token of the admin listener with role admin; beyond loopback this or tokens is needed"
+    )
+    tokens: list[TokenSettings] = Field([], description="Who else may use the admin listener, and how far; see access")
+    page: Literal["open", "token"] | None = Field(
+        None,
+        description="Who may read the pages: whoever reaches them (open), or callers with a token (token); open on "
+        "loopback and token elsewhere if left out",
+    )
+    page_url: Origin | None = Field(
+        None,
+        description="Where browsers find the pages, as https://HOST, if not at admin_listen itself but through a proxy",
+    )
     drain: Duration = written("20s", "How long running probes may go on after SIGTERM")
+
+    @property
+    def secured(self) -> bool:
+        """Whether any token is configured."""
+        return self.admin_token is not None or bool(self.tokens)
 
     @model_validator(mode="after")
     def _token_beyond_loopback(self) -> "ListenSettings":
-        host = self.admin_listen.rpartition(":")[0].strip("[]")
-        if self.admin_token is None and host not in ("127.0.0.1", "::1", "localhost"):
-            raise ValueError(f"admin_listen {self.admin_listen} can be reached from elsewhere, so it needs admin_token")
+        if not self.secured and not on_loopback(self.admin_listen):
+            raise ValueError(
+                f"admin_listen {self.admin_listen} can be reached from elsewhere, so it needs admin_token or tokens"
+            )
+        if not self.secured and self.page == "token":
+            raise ValueError("page: token lets nobody read without admin_token or tokens; give one, or leave page out")
         return self
 
 

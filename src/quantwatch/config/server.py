@@ -22,12 +22,21 @@ def _port(address: str) -> str:
     return address
 
 
+def _origin(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.path.strip("/") or parts.query or parts.fragment:
+        raise ValueError("an address without a path is wanted, as https://quantwatch.example")
+    usual = {"http": ":80", "https": ":443"}[parts.scheme]
+    return f"{parts.scheme}://{parts.netloc.removesuffix(usual)}".lower()  # as browsers write it in an Origin
+
+
 def written(default: str, description: str | None = None) -> Any:
     """A default as a person would write it, with its unit."""
     return Field(default, description=description)
 
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+.*$"), AfterValidator(_no_password)]
+Origin = Annotated[Url, AfterValidator(_origin)]
 Headers = Annotated[dict[str, HeaderValue], BeforeValidator(named_secrets)]
 Listen = Annotated[str, StringConstraints(pattern=r"^[^\s]+:\d{1,5}$"), AfterValidator(_port)]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from quantwatch.errors import InputError
-from quantwatch.expose.admin import Reloaded
+from quantwatch.expose.calls import Reloaded
+from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.prompt import Prompt
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Pause
@@ -82,6 +83,12 @@ class Desk:
             return 0
         names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
         return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+
+    async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:
+        """What a call would lead to now. Raises InputError while the daemon is starting."""
+        from quantwatch.flows.foresee import foresee
+
+        return await foresee(self._watch(), call, about, force=force)
 
     def golden(self, task_set: str) -> tuple[Prompt, ...] | None:
         """The prompts of a task set as they are asked; None while the daemon is starting, or for an unknown one."""

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from quantwatch.clock import Clock, SystemClock
+from quantwatch.config.access import token_advice
 from quantwatch.config.advice import advice
 from quantwatch.config.changes import changes, needing_restart
 from quantwatch.config.load import load_settings, store_file
@@ -18,6 +19,7 @@ from quantwatch.config.schema import Settings
 from quantwatch.daemon.agent import AgentListener
 from quantwatch.daemon.chores import Chores
 from quantwatch.daemon.desk import Desk
+from quantwatch.daemon.entrance import Entrance
 from quantwatch.daemon.heartbeat import Heartbeat
 from quantwatch.daemon.listeners import Listener
 from quantwatch.daemon.signals import Signals
@@ -25,13 +27,16 @@ from quantwatch.daemon.storing import opened
 from quantwatch.daemon.systemd import Notifier
 from quantwatch.daemon.timetable import Entry, Timetable
 from quantwatch.errors import InputError, QuantwatchError
-from quantwatch.expose.admin import Reloaded, admin_app
+from quantwatch.expose.access import Access
+from quantwatch.expose.admin import admin_app
 from quantwatch.expose.app import public_app
+from quantwatch.expose.calls import Calls, Reloaded
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.board import BaselineBoard, Board, SelfBoard
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.log import logger
+from quantwatch.pages.acting import Acting
 from quantwatch.pages.app import LivePage
 from quantwatch.pages.reading import Reading
 from quantwatch.pages.site import Site
@@ -86,6 +91,7 @@ class Daemon:
         self._heartbeat = Heartbeat(self.clock, self.meters, self._notifier, jumped=self._jumped)
         self._signals = Signals(reload=self.reload)
         self._builder: Builder | None = None
+        self._entrance: Entrance | None = None
         self._one_reload = asyncio.Lock()
 
     async def run(self) -> None:
@@ -141,13 +147,15 @@ class Daemon:
 
     async def _take_over(self, settings: Settings) -> list[str]:
         watch = self.desk.watch
-        if watch is None or self._builder is None:
+        if watch is None or self._builder is None or self._entrance is None:
             raise InputError("quantwatch is still starting; try again in a moment")
+        keys = self._entrance.read(settings.server)
         generation = await self._builder.generation(settings)
         told = changes(self.settings, settings)
         known = {(name, one) for name, target in watch.watchlist.targets.items() for one in target.sets}
         self.settings = settings
         self.meters.token_kl.shown = settings.expose.token_histogram
+        self._entrance.renew(keys, settings.server)
         await watch.succeed(generation)
         self._timetable.set(self._entries(but=known), check_seconds=self.settings.references.self_check)
         self._standing.reloaded = self.clock.now()
@@ -157,6 +165,8 @@ class Daemon:
             log.info("configuration changed", change=line)
         for line in needing_restart(told):
             log.warning("this change waits for a restart", change=line)
+        for line in token_advice(settings.server):
+            log.warning("the configuration is valid, but", advice=line)
         for state in self.memory.left_behind(watch.watchlist.targets):
             log.warning(
                 "a target left the configuration while it is isolated; its isolation stays", target=state.target
@@ -181,10 +191,10 @@ class Daemon:
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         server = self.settings.server
-        token = server.admin_token.resolve() if server.admin_token is not None else None
+        entrance = self._entrance = Entrance(server, clock=self.clock, refused=self.meters.admin_refused)
         apps = {"listen": public_app(self.board, self.meters)}
-        live = self._live_page(stack)
-        apps["admin_listen"] = admin_app(self.board, self.desk, token=token, pages=live)
+        live, counted = self._live_page(stack, entrance.access), self.meters.admin_called
+        apps["admin_listen"] = admin_app(self.board, self.desk, access=entrance.access, pages=live, counted=counted)
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
@@ -198,18 +208,19 @@ class Daemon:
             at["agent_listen"] = self.agent
         log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in at.items()})
 
-    def _live_page(self, stack: contextlib.AsyncExitStack) -> LivePage:
+    def _live_page(self, stack: contextlib.AsyncExitStack, access: Access) -> LivePage:
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
-        return LivePage(
-            Site(
-                self.board,
-                reading,
-                self.clock.now,
-                prompts=lambda: self.settings.expose.prompts.value,
-                golden=self.desk.golden,
-            )
+        acting = Acting(Calls(self.board, self.desk, self.meters.admin_called), access)
+        site = Site(
+            self.board,
+            reading,
+            self.clock.now,
+            prompts=lambda: self.settings.expose.prompts.value,
+            golden=self.desk.golden,
+            who=acting.who,
         )
+        return LivePage(site, acting)
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""

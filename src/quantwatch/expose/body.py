@@ -5,6 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -12,6 +13,7 @@ from quantwatch.errors import InputError
 
 LARGEST_BODY = 64 * 1024
 LONGEST_FIELD = 500
+MOST_FIELDS = 32
 
 
 class BodyError(InputError):
@@ -76,6 +78,23 @@ async def read_body(request: Request, *, known: Sequence[str]) -> Fields:
         if name not in known:
             raise BodyError("", f"there is no field {name[:80]!r} here; known are {', '.join(known)}")
     return Fields(values)
+
+
+async def read_form(request: Request, *, known: Sequence[str]) -> dict[str, str]:
+    """Read a form as a browser sends it: each field once, empty ones left out. Raises BodyError."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise BodyError("", "a form is wanted, as browsers send it", status=415)
+    try:
+        given = parse_qsl((await _bytes(request)).decode("ascii"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+    except ValueError as exc:
+        raise BodyError("", "the form cannot be read") from exc
+    values: dict[str, str] = {}
+    for name, value in given:
+        if name not in known or name in values:
+            raise BodyError("", f"there is no field {name[:80]!r} here, or it is there twice")
+        values[name] = value
+    return {name: value for name, value in values.items() if value.strip()}
 
 
 async def _bytes(request: Request) -> bytes:

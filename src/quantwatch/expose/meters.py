@@ -30,6 +30,9 @@ LEVELS = ("warn", "critical")
 OWN_PAUSES = ("approvals", "gateway", "store", "store_lost")
 """What leads to a pause of our own."""
 
+ADMIN_REFUSALS = ("unauthorized", "forbidden", "slowed", "origin", "not_local", "session", "csrf", "replay")
+"""Why the admin listener refuses a request."""
+
 OTHER = "other"
 STATES: dict[Axis, type[Quality] | type[Routing] | type[Human] | type[PoolState]] = {
     Axis.QUALITY: Quality,
@@ -60,6 +63,8 @@ COUNTERS = (
     m.NOTICES,
     m.NOTICE_FAILURES,
     m.OWN_PAUSES,
+    m.ADMIN_CALLS,
+    m.ADMIN_REFUSED,
     m.STORE_ERRORS,
     m.RUNS_LOST,
     m.CLOCK_JUMPS,
@@ -92,6 +97,8 @@ class Meters:
         self._histograms = {one: _histogram(one, self.registry) for one in BUCKETS}
         for reason in OWN_PAUSES:
             self._count(m.OWN_PAUSES, reason, by=0)
+        for reason in ADMIN_REFUSALS:
+            self._count(m.ADMIN_REFUSED, reason, by=0)
 
     def expect(self, target: str, task_sets: Iterable[str]) -> None:
         """Start the series of a configured target at 0, so that the first event is an increase."""
@@ -240,6 +247,14 @@ class Meters:
     def paused_itself(self, reason: str) -> None:
         """Count a pause that quantwatch made itself; reason: one of OWN_PAUSES."""
         self._count(m.OWN_PAUSES, reason if reason in OWN_PAUSES else OTHER)
+
+    def admin_called(self, call: str, role: str) -> None:
+        """Count a call to the admin listener that was let in and changes something."""
+        self._count(m.ADMIN_CALLS, _word(call), _word(role))
+
+    def admin_refused(self, reason: str) -> None:
+        """Count a request that the admin listener refused; reason: one of ADMIN_REFUSALS."""
+        self._count(m.ADMIN_REFUSED, reason if reason in ADMIN_REFUSALS else OTHER)
 
     def store_error(self) -> None:
         """Count a read or write of the store that failed."""

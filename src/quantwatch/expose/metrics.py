@@ -221,6 +221,8 @@ NOTICES = Series("notifications_total", "Notices that a channel has taken.", ("c
 NOTICE_FAILURES = Series(
     "notification_failures_total", "Notices that a channel was never told: given up, or too many waited.", ("channel",)
 )
+ADMIN_CALLS = Series("admin_calls_total", "Calls to the admin listener that change something.", ("call", "role"))
+ADMIN_REFUSED = Series("admin_calls_refused_total", "Requests that the admin listener refused, by why.", ("reason",))
 OWN_PAUSES = Series("own_pauses_total", "Pauses that quantwatch made itself, by what led to them.", ("reason",))
 STORE_ERRORS = Series("store_errors_total", "Reads and writes of the store that failed.")
 RUNS_LOST = Series("store_lost_runs_total", "Runs never written, since too many waited for the store.")

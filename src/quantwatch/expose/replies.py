@@ -32,6 +32,11 @@ def error_reply(message: str, status: int, **fields: str) -> Response:
     return json_reply({"error": message, **fields}, status)
 
 
+def see_other(path: str) -> Response:
+    """Send a browser to another page of ours, by GET."""
+    return Response(b"", 303, {**HEADERS, "Location": path})
+
+
 async def refused(_: Request, exc: Exception) -> Response:
     """The answer to a request that no route takes."""
     status = exc.status_code if isinstance(exc, HTTPException) else 500

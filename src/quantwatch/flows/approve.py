@@ -1,6 +1,6 @@
 """A person answers a proposal: yes, after everything was looked at again, or no."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 
@@ -23,14 +23,14 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
     One about a whole pool leads to an order for each member, under ids of their own. Raises InputError where nothing of
     that id waits, where its evidence no longer stands, and where a brake objects now; StoreError where nothing is done.
     """
-    found = _standing(watch, _waiting(watch, given))
+    found = now_standing(watch, waiting(watch, given))
     fallbacks: Mapping[int, Fallback | None] = {}
     if not isinstance(found, str):
         members = [found] if isinstance(found, Case) else found.members
         fallbacks = await watch.turns.decider.ask_ahead(found.pool, [one.target for one in members])
     async with watch.one_at_a_time:
-        proposal = _waiting(watch, given)
-        case = _standing(watch, proposal)
+        proposal = waiting(watch, given)
+        case = now_standing(watch, proposal)
         if isinstance(case, str):
             await watch.proposals.tend()
             raise InputError(f"not approved, and {proposal.decision} is closed: {case}")
@@ -49,7 +49,7 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
 async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard:
     """Close a proposal; the same wish rests for a while and then needs new evidence. Raises InputError, StoreError."""
     async with watch.one_at_a_time:
-        proposal = _waiting(watch, given)
+        proposal = waiting(watch, given)
         await watch.proposals.close(proposal, Fate.REJECTED, author=author, said=reason)
     return Heard(proposal.decision)
 
@@ -57,8 +57,7 @@ async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard
 async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fallback | None, author: str) -> Heard:
     wanted, objecting = await watch.turns.decider.objecting(case, fallback)
     if objecting:
-        why = "; ".join(one.reason for one in objecting)
-        raise InputError(f"not approved, since something objects now; {proposal.decision} stays open: {why}")
+        raise InputError(_stays_open(proposal, (one.reason for one in objecting)))
     now = watch.clock.now()
     decision = Decision(
         proposal.decision, now, wanted, case.pool.rules.mode, Ruling.ACT, author=author, origin=Origin.APPROVED
@@ -82,10 +81,7 @@ async def _approve_pool(
     Cap, storm and rate are overridden, and told; who is held back by anything else stays, and that is told too.
     """
     decider, now = watch.turns.decider, watch.clock.now()
-    stand_ins = [fallbacks.get(rungs_above(one.target, case.pool)) for one in case.members]
-    asked = [await decider.asked(*one) for one in zip(case.members, stand_ins, strict=True)]
-    wanted = [replace(one, wish=wish) for one, (wish, _) in zip(case.members, asked, strict=True)]
-    ruled = list(zip(wanted, together(asked), strict=True))
+    ruled = await ruled_together(watch, case, fallbacks)
     told = tuple(f"overridden: {one.reason}" for one in said([one for _, one in ruled]) if one.brake in OVERRIDDEN)
     made = [
         (_of_member(one, proposal, found, now=now, id_=fresh_id("d", now, watch.random), author=author), one)
@@ -93,18 +89,31 @@ async def _approve_pool(
         if ruling is Ruling.ACT
     ]
     if not made:
-        why = "; ".join(dict.fromkeys(_against(found) for _, (_, found) in ruled))
-        raise InputError(f"not approved, since something objects now; {proposal.decision} stays open: {why}")
+        raise InputError(_stays_open(proposal, dict.fromkeys(against(found) for _, (_, found) in ruled)))
     going = [f"{one.target.name} leaves by decision {decision.id}" for decision, one in made]
     held = [(one.target.name, found) for one, (ruling, found) in ruled if ruling is not Ruling.ACT]
-    staying = [f"{name} stays: {_against(found)}" for name, found in held]
+    staying = [f"{name} stays: {against(found)}" for name, found in held]
     closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said="; ".join((*going, *staying)))
     await decider.act_together(made, closing=closed)
     watch.proposals.forget(closed)
     return Heard(proposal.decision, (*going, *staying, *told))
 
 
-def _against(found: tuple[Objection, ...]) -> str:
+async def ruled_together(
+    watch: Watch, case: PoolCase, fallbacks: Mapping[int, Fallback | None]
+) -> list[tuple[Case, tuple[Ruling, tuple[Objection, ...]]]]:
+    """What becomes of each member when all of a pool is approved now. Raises StoreError."""
+    stand_ins = [fallbacks.get(rungs_above(one.target, case.pool)) for one in case.members]
+    asked = [await watch.turns.decider.asked(*one) for one in zip(case.members, stand_ins, strict=True)]
+    wanted = [replace(one, wish=wish) for one, (wish, _) in zip(case.members, asked, strict=True)]
+    return list(zip(wanted, together(asked), strict=True))
+
+
+def _stays_open(proposal: Proposal, why: Iterable[str]) -> str:
+    return f"not approved, since something objects now; {proposal.decision} stays open: {'; '.join(why)}"
+
+
+def against(found: tuple[Objection, ...]) -> str:
     """What a yes to the whole pool does not override."""
     return "; ".join(one.reason for one in found if one.brake not in OVERRIDDEN)
 
@@ -118,7 +127,7 @@ def _of_member(
     return Decision(id_, now, wanted, mode, Ruling.ACT, found, author, Origin.APPROVED)
 
 
-def _standing(watch: Watch, proposal: Proposal) -> Case | PoolCase | str:
+def now_standing(watch: Watch, proposal: Proposal) -> Case | PoolCase | str:
     """What a proposal asks for by the evidence of now, or why nothing any more."""
     now = watch.clock.now()
     if now >= proposal.expires:
@@ -126,7 +135,7 @@ def _standing(watch: Watch, proposal: Proposal) -> Case | PoolCase | str:
     return standing(proposal, watch.memory, watch.watchlist, now)
 
 
-def _waiting(watch: Watch, given: str) -> Proposal:
+def waiting(watch: Watch, given: str) -> Proposal:
     """The open proposal of an id. Raises InputError for none or several."""
     fits = [
         one

@@ -29,16 +29,39 @@ async def release(watch: Watch, word: Word) -> Heard:
     """
     async with watch.one_at_a_time:  # what is checked must still be so when it is written
         old, now = watch.memory.targets.get(word.target), watch.clock.now()
-        if old is None or (old.human is Human.NONE and (old.routing is Routing.IN or old.owner is None)):
+        if old is None:
             raise InputError(f"{word.target} is not isolated by quantwatch")
+        against = nothing_to_free(old)
+        if against is not None:
+            raise InputError(against)
         new = worded(old, Human.NONE, word, now)
-        if old.routing in ISOLATED and old.owner is not None:
+        if ours(old):
             return await unbroken(_bring_back(watch, old, new, word))
-        if old.human is Human.NONE:
-            hint = "; `quantwatch hold` withdraws it" if old.routing is Routing.LEAVING else ""
-            raise InputError(f"an order for {word.target} is under way already{hint}")
         await unbroken(put(watch, old, new, word))
     return Heard(told=(f"it is free again; its routing is {old.routing}",))
+
+
+def ours(old: TargetState) -> bool:
+    """Whether a target is out by us, so that an order brings it back."""
+    return old.routing in ISOLATED and old.owner is not None
+
+
+def nothing_to_free(old: TargetState) -> str | None:
+    """Why there is nothing to release about a target now; None where there is."""
+    if old.human is not Human.NONE or ours(old):
+        return None
+    if old.routing is Routing.IN or old.owner is None:
+        return f"{old.target} is not isolated by quantwatch"
+    hint = "; `quantwatch hold` withdraws it" if old.routing is Routing.LEAVING else ""
+    return f"an order for {old.target} is under way already{hint}"
+
+
+def another_way(watch: Watch, old: TargetState) -> str | None:
+    """Why a target cannot go back the way it went; None where it can."""
+    driver = watch.generation.driver
+    if old.driver in (None, driver.name):
+        return None
+    return f"{old.target} was isolated through {old.driver}, and the configuration names {driver.name} now"
 
 
 async def confirm_healthy(watch: Watch, word: Word) -> Heard:
@@ -98,7 +121,7 @@ async def _vouch(
         for was, one in zip(before, sets, strict=True)
         if was.quality is not one.quality
     ]
-    if old.routing in ISOLATED and old.owner is not None:
+    if ours(old):
         return await _bring_back(watch, old, free, said, changes=forgotten, sets=sets)
     changes = [change(old, free, said, now), *forgotten]
     await watch.keeper.write(lambda store: store.save_target(free, changes, sets))
@@ -121,10 +144,9 @@ async def _bring_back(
 ) -> Heard:
     """Order the release of an isolation of ours, the way it went."""
     driver, now = watch.generation.driver, watch.clock.now()
-    if old.driver not in (None, driver.name):
-        raise InputError(
-            f"{old.target} was isolated through {old.driver}, and the configuration names {driver.name} now"
-        )
+    against = another_way(watch, old)
+    if against is not None:
+        raise InputError(against)
     target = watch.watchlist.targets.get(old.target)
     mode = PoolMode.OBSERVE if target is None else watch.watchlist.pools[target.pool].rules.mode
     id_ = fresh_id("d", now, watch.random)
@@ -135,12 +157,12 @@ async def _bring_back(
         id_, Action.RELEASE, old.target, old.pool, node, driver.name, wanted.reason, "unknown", origin=Origin.PERSON
     )
     spoken = [change(old, new, word, now, decision=id_)] if new.human is not old.human or sets else []
-    told = (*paused(watch, old), *_breaching(watch, old.target, vouching=bool(sets)))
+    told = (*paused(watch, old), *breaching(watch, old.target, vouching=bool(sets)))
     await watch.orders.give(Due(decision, order, new), said=[*spoken, *changes], sets=sets)
     return Heard(id_, told)
 
 
-def _breaching(watch: Watch, name: str, *, vouching: bool) -> tuple[str, ...]:
+def breaching(watch: Watch, name: str, *, vouching: bool) -> tuple[str, ...]:
     """That a target which comes back may soon leave again."""
     target = watch.watchlist.targets.get(name)
     if vouching or target is None:

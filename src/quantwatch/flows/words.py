@@ -56,8 +56,13 @@ async def hold(watch: Watch, word: Word) -> Heard:
     async with watch.one_at_a_time:
         old = known(watch, word.target)
         await unbroken(put(watch, old, worded(old, Human.HELD, word, watch.clock.now()), word))
+    return Heard(told=withdrawn(old))
+
+
+def withdrawn(old: TargetState) -> tuple[str, ...]:
+    """What a hold does to an order that is under way."""
     open_order = old.routing in (Routing.LEAVING, Routing.RETURNING)
-    return Heard(told=("the order that is under way is withdrawn",) if open_order else ())
+    return ("the order that is under way is withdrawn",) if open_order else ()
 
 
 async def isolate(watch: Watch, word: Word) -> Heard:
@@ -73,19 +78,33 @@ async def isolate(watch: Watch, word: Word) -> Heard:
             fallback = fallbacks.get(rungs_above(target, pool))
             return await unbroken(_isolate(watch, word, target, fallback=fallback))
         await unbroken(put(watch, old, worded(old, Human.FORCED_OUT, word, watch.clock.now()), word))
-    return Heard(told=(f"it is out of traffic or on its way by decision {old.owner}, and stays out",))
+    return Heard(told=(stays_out(old),))
+
+
+def stays_out(old: TargetState) -> str:
+    """What isolating comes to where the target is out already."""
+    return f"it is out of traffic or on its way by decision {old.owner}, and stays out"
+
+
+async def looked_at(
+    watch: Watch, word: Word, target: Watched, *, fallback: Fallback | None
+) -> tuple[Wish, Ruling, tuple[Objection, ...]]:
+    """What becomes of a person's order to isolate, as everything stands now. Raises InputError, StoreError."""
+    driver = watch.generation.driver
+    if not driver.abilities.acts:
+        raise InputError(f"gateway.driver {driver.name} changes nothing, so nothing can be isolated through it")
+    wanted = Wish(Action.ISOLATE, target.name, target.pool, f"{word.author}: {word.reason}")
+    now = watch.clock.now()
+    fleet = await scene(wanted, watch.watchlist, watch.memory, watch.keeper, now=now, fallback=fallback)
+    wanted = aimed(wanted, fleet)
+    return (wanted, *ordered(wanted, fleet, force=word.force))
 
 
 async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallback | None) -> Heard:
     pool, driver, now = watch.watchlist.pools[target.pool], watch.generation.driver, watch.clock.now()
-    if not driver.abilities.acts:
-        raise InputError(f"gateway.driver {driver.name} changes nothing, so nothing can be isolated through it")
-    wanted = Wish(Action.ISOLATE, target.name, pool.name, f"{word.author}: {word.reason}")
-    fleet = await scene(wanted, watch.watchlist, watch.memory, watch.keeper, now=now, fallback=fallback)
-    wanted = aimed(wanted, fleet)
-    ruled, found = ordered(wanted, fleet, force=word.force)
+    wanted, ruled, found = await looked_at(watch, word, target, fallback=fallback)
     if ruled is not Ruling.ACT:
-        raise InputError(_refusal(found))
+        raise InputError(refusal(found))
     id_ = fresh_id("d", now, watch.random)
     decision = Decision(id_, now, wanted, pool.rules.mode, ruled, found, word.author, Origin.PERSON)
     states = watch.memory.states_of(target.name, target.sets)
@@ -96,7 +115,8 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
     return Heard(id_, tuple(one.reason for one in found))
 
 
-def _refusal(found: tuple[Objection, ...]) -> str:
+def refusal(found: tuple[Objection, ...]) -> str:
+    """Why a person's order to isolate is refused, and whether insisting helps."""
     why = "; ".join(one.reason for one in found)
     forced = any(one.brake in NEEDS_FORCE for one in found)
     return f"not isolated: {why}" + ("; --force isolates it all the same" if forced else "")

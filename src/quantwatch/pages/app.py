@@ -8,7 +8,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from quantwatch.errors import InputError, StoreError
-from quantwatch.pages import decision, fleet, node, run, sets
+from quantwatch.expose.guard import DOOR
+from quantwatch.pages import actions, decision, fleet, login, node, run, sets
+from quantwatch.pages.acting import Acting
 from quantwatch.pages.site import Site
 
 PAGES: Sequence[Callable[[Site], Sequence[BaseRoute]]] = (
@@ -25,13 +27,22 @@ OTHERS = ("/api/", "/-/")
 
 
 class LivePage:
-    """What the admin listener takes in: routes, and pages for what goes wrong on them."""
+    """What the admin listener takes in: routes, and pages for what goes wrong on them.
 
-    def __init__(self, site: Site) -> None:
+    acting: what people do here; without it the pages only show.
+    """
+
+    at_the_door = ("/assets/", DOOR, "/logout")
+    """Paths that need no token: the one where it is given, and what makes that look like a page."""
+
+    def __init__(self, site: Site, acting: Acting | None = None) -> None:
         self.site = site
         self.routes: list[BaseRoute] = [Route("/assets/{name}", site.assets.serve)]
         for routes in PAGES:
             self.routes += routes(site)
+        if acting is not None:
+            site.links.append(("frame.actions", "/actions"))
+            self.routes += [*login.routes(site, acting), *actions.routes(site, acting)]
 
     async def failed(self, request: Request, exc: Exception) -> Response | None:
         """The page for an error; None for a path that is no page's."""

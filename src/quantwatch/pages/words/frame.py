@@ -5,6 +5,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "frame.pages": ("Pages", "页面"),
     "frame.fleet": ("Fleet", "集群"),
     "frame.sets": ("Golden sets", "黄金提示集"),
+    "frame.actions": ("Actions", "操作"),
     "frame.settings": ("Language and colours", "语言与配色"),
     "frame.language": ("Language", "语言"),
     "frame.theme": ("Colours", "配色"),

@@ -1,0 +1,63 @@
+"""What people have asked for and not yet confirmed: each can be confirmed once, by whoever asked, for a while."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quantwatch.clock import Clock
+
+LASTS_SECONDS = 600.0
+"""A confirmation shows what would happen; after so long it may be something else."""
+
+MOST = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an action. key, values: of the sentence about it. decision: the order that followed, or None.
+
+    failed: why nothing was done, None where it was.
+    """
+
+    key: str
+    values: Mapping[str, object] = field(default_factory=dict)
+    decision: str | None = None
+    told: tuple[str, ...] = ()
+    failed: str | None = None
+
+
+@dataclass(slots=True)
+class Plan:
+    """One action, as it was shown. owner: whose confirmation counts. outcome: None until it is carried out."""
+
+    call: str
+    about: str
+    fields: Mapping[str, object]
+    owner: str
+    at: float
+    begun: bool = False
+    outcome: Outcome | None = None
+
+
+class Plans:
+    """All of them, by their ids."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: OrderedDict[str, Plan] = OrderedDict()
+
+    def add(self, call: str, about: str, fields: Mapping[str, object], *, owner: str) -> str:
+        """Keep a plan; gives the id by which it is confirmed."""
+        id_ = secrets.token_urlsafe(24)
+        self._known[id_] = Plan(call, about, fields, owner, self._clock.monotonic())
+        while len(self._known) > MOST:
+            self._known.popitem(last=False)
+        return id_
+
+    def find(self, id_: str, *, owner: str) -> Plan | None:
+        """The plan of an id; None where it is not theirs, too old, or none. One that was begun is given as well."""
+        plan = self._known.get(id_)
+        if plan is None or plan.owner != owner or self._clock.monotonic() - plan.at > LASTS_SECONDS:
+            return None
+        return plan
