@@ -31,6 +31,10 @@ IMAGE = "<img src=x onerror=window.pwned=1>"
 HOSTILE = f'"><svg onload=window.pwned=1>{SCRIPT}{IMAGE}</textarea>&lt;b&gt; {{{{7*7}}}}'
 """Text that would run or load something, if anybody took it for more than text."""
 
+ROLES = ("viewer", "operator", "admin")
+TOKENS = {role: f"{role}-{'0123456789abcdef' * 2}" for role in ROLES}
+"""A bearer token of each role; the caller's name is that of the role, with `ada-` before it."""
+
 PROMPTS = (
     f"Explain what {SCRIPT} does to a page that shows it.",
     f"{IMAGE}</script><a href='javascript:window.pwned=1'>an answer</a>",
@@ -65,7 +69,9 @@ class Night:
 
     def call(self, method: str, path: str, **body: Any) -> httpx.Response:
         """A call of the admin API, as a program makes it."""
-        answer = httpx.request(method, self.origin + path, json=body or None, trust_env=False, timeout=30)
+        bearer = {"Authorization": f"Bearer {TOKENS['admin']}"}
+        url = self.origin + path
+        answer = httpx.request(method, url, json=body or None, headers=bearer, trust_env=False, timeout=30)
         assert answer.status_code < 400, answer.text
         return answer
 
@@ -93,6 +99,8 @@ def place(folder: Path, stack: ExitStack, gateway: Gateway) -> tuple[Site, dict[
         },
         gateway={"driver": "webhook", "url": f"{at}/act", "state_url": f"{at}/state"},
         limits={"int8": {"kl_p99": {"warn": 0.2, "critical": 0.6}}},
+        server={"tokens": list(_tokens(folder))},
+        expose={"prompts": "full"},
     )
     for one in where.content["targets"]:
         if one["name"] == ASKS:
@@ -103,6 +111,14 @@ def place(folder: Path, stack: ExitStack, gateway: Gateway) -> tuple[Site, dict[
         name: {**where.content["task_sets"]["letters"], "prompts": f"{name}.yaml"} for name in ("letters", "questions")
     }
     return where.write(), nodes
+
+
+def _tokens(folder: Path) -> Iterator[dict[str, str]]:
+    for role, token in TOKENS.items():
+        file = folder / f"{role}.token"
+        file.write_text(token)
+        file.chmod(0o600)
+        yield {"name": f"ada-{role}", "role": role, "token": f"file:{file}"}
 
 
 def remember(where: Site, *, until: datetime) -> None:

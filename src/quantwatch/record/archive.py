@@ -134,7 +134,7 @@ class Archive:
 
     def marks(self, stretch: Stretch, *, limit: int = 200) -> list[Transition]:
         """What changed for a target and a task set in a stretch of time, newest first."""
-        wanted = _transitions().where(*marks_where(stretch)).order_by(TRANSITIONS.c.number.desc()).limit(limit)
+        wanted = transitions_wanted().where(*marks_where(stretch)).order_by(TRANSITIONS.c.number.desc()).limit(limit)
         with self._reading() as connection:
             return [Transition(**row) for row in connection.execute(wanted).mappings()]
 
