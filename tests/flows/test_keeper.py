@@ -6,14 +6,18 @@ import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Decision
+from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.run import RunRecord
-from quantwatch.flows.keeper import Keeper
+from quantwatch.flow.tokens import PromptSeen, TokensSeen
+from quantwatch.flow.verdict import Quality
+from quantwatch.flows.keeper import MOST_EVIDENCE, Keeper
 from quantwatch.record.archive import Archive
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Store
@@ -147,3 +151,52 @@ async def test_a_write_gives_back_what_it_gave(tmp_path: Path) -> None:
 
     async with keeping(tmp_path) as (keeper, _):
         assert (await keeper.write(decide)).id == "d-1"
+
+
+# ------------------------------------------------------------------ tokens
+
+
+SEEN = TokensSeen((PromptSeen("math-1", ProbeMode.PROMPT_SCORING, 2, 0.1, 0.1, ()),), 24)
+
+
+def with_tokens(folder: Path) -> list[str]:
+    """Ids of the runs that have their tokens, oldest first."""
+    with contextlib.closing(sqlite3.connect(folder / "q.db")) as other:
+        return [row[0] for row in other.execute("SELECT run FROM token_evidence ORDER BY run")]
+
+
+async def degraded(keeper: Keeper, number: int, **changes: Any) -> bool:
+    record = run(number, quality=Quality.DEGRADED, **changes)
+    return await keeper.remember(record, after(record), (), SEEN)
+
+
+async def test_tokens_are_written_after_their_run(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (keeper, _):
+        assert await degraded(keeper, 1)
+        assert await degraded(keeper, 2, baseline=None)  # whose ids they are is not known
+
+        assert with_tokens(tmp_path) == [run(1).id]
+
+
+async def test_tokens_that_cannot_be_written_lose_no_run_and_hold_none_up(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (keeper, meters):
+        with contextlib.closing(sqlite3.connect(tmp_path / "q.db")) as other, other:
+            other.execute("DROP TABLE token_evidence")
+
+        assert await degraded(keeper, 1)
+        assert await degraded(keeper, 2)
+
+        assert written(tmp_path) == [run(1).id, run(2).id]
+        assert (keeper.trouble, keeper.unwritten) == (None, 0)
+        assert meters.registry.get_sample_value("quantwatch_store_errors_total") == 2
+
+
+async def test_of_many_runs_that_wait_only_the_newest_keep_their_tokens(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as (keeper, _):
+        with locked(tmp_path):
+            for number in range(1, MOST_EVIDENCE + 3):
+                await degraded(keeper, number)
+        assert await keeper.flush()
+
+        assert len(written(tmp_path)) == MOST_EVIDENCE + 2
+        assert with_tokens(tmp_path) == [run(number).id for number in range(3, MOST_EVIDENCE + 3)]

@@ -248,3 +248,26 @@ async def test_a_generated_text_is_always_valid_unicode(given: object, text: str
     got = await asking(TinyNode(edit=edit)).generate(SEQUENCE.ids, limit=2)
 
     assert (got.text, got.finish_reason) == (text, None)
+
+
+async def test_an_id_is_turned_into_its_text_alone() -> None:
+    node = TinyNode()
+
+    assert await asking(node).token_text(97) == "a"
+    assert await asking(node).token_text(200) == "\ufffd"
+    assert node.detokenized == [{"model": "tiny", "tokens": [97]}, {"model": "tiny", "tokens": [200]}]
+    assert node.completions() == []
+
+
+@pytest.mark.parametrize("body", ["{}", '{"prompt": 5}', '{"prompt": null}', json.dumps({"prompt": "x" * 1001}), "[]"])
+async def test_a_text_that_is_none_is_invalid(body: str) -> None:
+    def odd(path: str) -> Response | None:
+        return Response(body) if path == "/detokenize" else None
+
+    with pytest.raises(ReplyInvalid, match=r"/detokenize gave no text for an id|no JSON object"):
+        await asking(TinyNode(replace=odd)).token_text(97)
+
+
+async def test_a_server_that_turns_no_ids_into_text_says_so() -> None:
+    with pytest.raises(Misconfigured, match="404"):
+        await asking(TinyNode(replace=lambda _: Response("Not Found", 404))).token_text(97)

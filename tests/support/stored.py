@@ -2,6 +2,7 @@
 
 import math
 from array import array
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,8 +29,11 @@ from quantwatch.flow.report import SetReport
 from quantwatch.flow.run import RunRecord, Trigger
 from quantwatch.flow.state import Axis, Routing, SetState, TargetState, Transition
 from quantwatch.flow.verdict import BREACHES, Finding, Interval, Limit, Metric, Quality, Verdict
+from quantwatch.record.documents import number_rows, run_row
+from quantwatch.record.engine import Pragmas, writer
 from quantwatch.record.references import StoredAnswer
 from quantwatch.record.store import Options, Store
+from quantwatch.record.tables import NUMBERS, RUNS
 from support.builders import FakeClock
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +118,18 @@ def run(number: int, kl: float = 0.004, *, quality: Quality = Quality.OK, **chan
         report=set_report(kl, quality=quality),
     )
     return replace(record, **changes)
+
+
+def add_many(path: Path, records: Iterable[RunRecord]) -> None:
+    """Put runs into a store that exists, all in one transaction, without the states that they leave."""
+    rows = [run_row(one) for one in records]
+    numbers = [each for row in rows if row["measured"] for each in number_rows(row["id"], row["document"]["report"])]
+    engine = writer(path, Pragmas())
+    with engine.connect().execution_options(writing=True) as connection, connection.begin():
+        connection.execute(RUNS.insert(), rows)
+        if numbers:
+            connection.execute(NUMBERS.insert(), numbers)
+    engine.dispose()
 
 
 def after(record: RunRecord, **changes: Any) -> SetState:

@@ -108,6 +108,7 @@ class TinyNode:
     drops: tuple[str, ...] = ()
     lists_ids: bool = True
     asked: list[dict[str, Any]] = field(default_factory=list)
+    detokenized: list[dict[str, Any]] = field(default_factory=list)
 
     def app(self) -> Starlette:
         """The server as an ASGI application."""
@@ -117,6 +118,7 @@ class TinyNode:
             Route("/health", self._guarded(self._health)),
             Route("/metrics", self._guarded(self._metrics)),
             Route("/tokenize", self._guarded(self._tokenize), methods=["POST"]),
+            Route("/detokenize", self._guarded(self._detokenize), methods=["POST"]),
             Route("/v1/completions", self._guarded(self._completions), methods=["POST"]),
         ]
         return Starlette(routes=routes)
@@ -170,6 +172,12 @@ class TinyNode:
         pieces = [sum(raw[i : i + width]) for i in range(0, len(raw), width)]
         tokens = special + [(piece + self.tokenizer_shift) % 256 for piece in pieces]
         return _json({"count": len(tokens), "max_model_len": self.max_model_len, "tokens": tokens, "token_strs": None})
+
+    async def _detokenize(self, request: Request) -> Response:
+        body = await request.json()
+        self.detokenized.append(body)
+        raw = bytes((token - self.tokenizer_shift) % 256 for token in body["tokens"])
+        return _json({"prompt": raw.decode("utf-8", "replace")})
 
     async def _completions(self, request: Request) -> Response:
         body = self.generation_config | await request.json()

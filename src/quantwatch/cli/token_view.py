@@ -74,11 +74,13 @@ def _legend() -> Text:
 
 
 def _golden(prompt: PromptSeen, texts: Mapping[int, str]) -> Text:
-    """The golden tokens after the prompt; ids have spaces between them, texts bring their own."""
-    said = Text(f"{prompt.prompt_id} from position {prompt.tokens[0].position}: ")
+    """The golden tokens that were looked at; ids have spaces between them, texts bring their own."""
+    said, following = Text(f"{prompt.prompt_id} from position {prompt.tokens[0].position}: "), None
     for one in prompt.tokens:
-        known = one.id in texts
-        said.append(printable(texts[one.id]) if known else f" {one.id} ", style=_colour(one))
+        if following not in (None, one.position):
+            said.append(" ... ", style="dim")  # mode one_token asks at positions here and there
+        following = one.position + 1
+        said.append(printable(texts[one.id]) if one.id in texts else f" {one.id} ", style=_colour(one))
     return said
 
 

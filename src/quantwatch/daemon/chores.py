@@ -16,7 +16,7 @@ from quantwatch.flows.upkeep import Retention, end_pauses, prune, retry_store
 
 STORE_RETRY_SECONDS = 5.0
 PRUNE_SECONDS = 6 * 3600.0
-LEARN_SECONDS = 5.0
+LEARN_SECONDS = 6.0
 """Time between two times that the meaning of token ids is looked up, where words may be shown."""
 
 LOOK_SECONDS = 300.0

@@ -13,6 +13,9 @@ from quantwatch.flow.tokens import Candidate, PromptSeen, TokenSeen, TokensSeen
 DECIMALS = 4
 DIGITS = 5
 
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError, RecursionError)
+"""What reading a document of another form raises."""
+
 
 def tokens_json(seen: TokensSeen) -> dict[str, Any]:
     """Everything that is kept of a run, ready for json.dumps; texts by id where they are known."""
@@ -52,7 +55,7 @@ def _token_json(one: TokenSeen) -> dict[str, Any]:
 
 
 def prompt_of(document: Mapping[str, Any]) -> PromptSeen:
-    """The sequence that was written. Raises KeyError, TypeError or ValueError for anything else."""
+    """The sequence that was written. Raises one of UNREADABLE for anything else."""
     return PromptSeen(
         prompt_id=str(document["prompt"]),
         mode=ProbeMode(document["mode"]),

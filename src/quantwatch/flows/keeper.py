@@ -1,11 +1,11 @@
 """The one way to the store: in its own thread, with runs kept waiting while it cannot be written."""
 
 import asyncio
-import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from quantwatch.errors import StoreError
@@ -112,6 +112,12 @@ class Keeper:
         record, tokens = waiting.record, waiting.tokens
         await self.write(lambda store: store.add_run(record, waiting.state, waiting.transitions))
         if tokens is not None and record.baseline is not None:
-            tokenizer = record.baseline.tokens
-            with contextlib.suppress(StoreError):  # the run is written; flush finds out whether the trouble lasts
-                await self.write(lambda store: store.keep_tokens(record.id, tokens, tokenizer=tokenizer))
+            await self._keep_tokens(record.id, tokens, record.baseline.tokens)
+
+    async def _keep_tokens(self, run: str, tokens: TokensSeen, tokenizer: str) -> None:
+        """Write tokens if they can be: the run is safe without them, so they are no reason to distrust the store."""
+        keep = partial(self._store.keep_tokens, run, tokens, tokenizer=tokenizer)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, keep)
+        except StoreError:
+            self._meters.store_error()

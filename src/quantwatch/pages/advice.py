@@ -117,7 +117,7 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
             (
                 Step("Roll the node back to the version of the last good run."),
                 _ROLL_BACK,
-                Step("Before the next upgrade let one node pass the release gate.", "quantwatch accept PLAN"),
+                Step("Before the next upgrade let one node pass the release gate.", "quantwatch accept --plan FILE"),
             ),
             "alert-target-bad",
         ),

@@ -64,9 +64,10 @@ def _weight(text: str) -> float:
     if name.strip() != "q":
         return 1.0
     try:
-        return max(0.0, min(1.0, float(value)))
+        weight = float(value)
     except ValueError:
         return 0.0
+    return weight if 0 <= weight <= 1 else 0.0
 
 
 def _known(given: str | None, choices: tuple[Choice, ...]) -> Choice | None:

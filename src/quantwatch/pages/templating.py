@@ -1,5 +1,6 @@
 """The templates: what they find in every page, and how names from outside are written in addresses and ids."""
 
+import functools
 import hashlib
 from pathlib import Path
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from quantwatch.flow.identity import moment
 from quantwatch.pages import shown
 
 
+@functools.cache
 def environment() -> Environment:
     """The templates of the package. Everything is escaped that does not say otherwise, and none of them does."""
     made = Environment(

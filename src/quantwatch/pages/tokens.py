@@ -14,7 +14,7 @@ be compared at a glance; the limits of a task set are about means, not about sin
 BROKEN = "broken"
 """In place of a step where the node's numbers are no numbers."""
 
-WORST = 12
+WORST = 8
 """Positions that a list of the worst holds."""
 
 _BREAK = re.compile(r"\r\n?|\n")

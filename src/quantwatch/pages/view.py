@@ -19,6 +19,7 @@ from quantwatch.pages.words import said
 from quantwatch.pages.words.advice import in_language
 from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
+from quantwatch.record.documents import INTERVALS
 
 MOST_CHOICES = 10
 """Tokens that the lists of one position show."""
@@ -44,6 +45,7 @@ def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str
         "steps": STEPS,
         "most_choices": MOST_CHOICES,
         "known_parts": KNOWN_PARTS,
+        "limited_metrics": frozenset(INTERVALS),
         "chance": chance,
         "moved": moved,
         "factor_value": factor_value,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from quantwatch.clock import Clock
 from quantwatch.errors import InputError, StoreError
+from quantwatch.flow.tokens_json import UNREADABLE, prompt_of
 from quantwatch.record.archive import known_store
 from quantwatch.record.columns import moment_text, unpacked
 from quantwatch.record.engine import DAMAGE, code_of, read_only, said_plainly
@@ -97,8 +98,8 @@ def _sense(connection: sqlite3.Connection, now: datetime) -> Iterator[str]:
         yield f"the decision {decision} ({action}) was to be carried out and has no order"
     for run, prompt, document in connection.execute("SELECT run, prompt_id, document FROM token_evidence"):
         try:
-            unpacked(document)
-        except ValueError:
+            prompt_of(unpacked(document))
+        except UNREADABLE:
             yield f"the tokens of {prompt} in the run {run} cannot be read"
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.types import TypeDecorator
 
 from quantwatch.errors import StoreError
 
-LARGEST = 2**26
+LARGEST = 2**22
 """Bytes of a document that was deflated; no larger one is ever written."""
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, delete, select
 
 from quantwatch.errors import StoreError
 from quantwatch.flow.tokens import PromptSeen, PromptsShown, TokensSeen
-from quantwatch.flow.tokens_json import prompt_json, prompt_of
+from quantwatch.flow.tokens_json import UNREADABLE, prompt_json, prompt_of
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.record.rows import has
 from quantwatch.record.tables import DECISIONS, RUNS, TOKEN_EVIDENCE, TOKEN_TEXTS
@@ -96,7 +96,7 @@ def tokens_kept(connection: Connection, run: str, *, shown: PromptsShown) -> Tok
 def _prompt(run: str, document: Any) -> PromptSeen:
     try:
         return prompt_of(document)
-    except (KeyError, TypeError, ValueError, AttributeError) as exc:
+    except UNREADABLE as exc:
         raise StoreError(f"the tokens of the run {run} cannot be read") from exc
 
 

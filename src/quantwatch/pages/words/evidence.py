@@ -179,7 +179,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "run.heading": ("{task_set} on {target}: {quality}", "{target} 上的 {task_set}：{quality}"),
     "run.when": ("Took {seconds}, trigger {trigger}, started", "耗时 {seconds}，触发方式：{trigger}，开始于"),
     "run.since": ("The last good run before it:", "此前最近一次正常运行："),
-    "run.decision": ("Done: {action}, {ruling}", "已采取：{action}，{ruling}"),
+    "run.decision": ("Decision: {action}, {ruling}", "决策：{action}，{ruling}"),
     "run.no_decision": ("No decision rests on this run.", "没有决策基于此次运行。"),
     "run.no_numbers": (
         "This run gave no numbers: nothing could be compared. The reason above says why.",

@@ -20,7 +20,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "routing.out": ("isolated", "已隔离"),
     "routing.returning": ("returning", "正在恢复"),
     "routing.contradicted": ("contradicted", "状态矛盾"),
-    "human.none": ("no word", "无人工指令"),
+    "human.none": ("none", "无"),
     "human.held": ("held", "已锁定"),
     "human.forced_in": ("forced in", "强制接入"),
     "human.forced_out": ("forced out", "强制隔离"),
