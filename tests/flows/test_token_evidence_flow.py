@@ -1,5 +1,6 @@
 """From a run to the tokens that people look at: written after the run, read back as far as they may be shown."""
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from quantwatch.errors import ReplyInvalid
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.flows.stored import StoredBaseline
-from quantwatch.flows.texts import MOST_IDS, learn
+from quantwatch.flows.texts import AT_ONCE, MOST_IDS, learn
 from quantwatch.record.evidence import ids_in
 from support.references import reference
 from support.watching import Bench, restarted, settings, watching
@@ -184,3 +185,22 @@ async def test_a_baseline_at_rest_is_left_alone_and_asked_later(tmp_path: Path) 
 async def test_enrolled_answers_have_no_words() -> None:
     with pytest.raises(ReplyInvalid, match="no tokenizer"):
         await StoredBaseline(reference("letters-0")).token_text(5)
+
+
+async def test_what_was_learned_before_time_was_up_is_kept(tmp_path: Path) -> None:
+    async with watching(tmp_path, settings("a", **FULL)) as bench:
+        await bench.rounds(1)
+        await learn(bench.watch, seconds=0.0)
+        assert len(bench.watch.turns.texts.unread) == 1
+
+        asked: list[str] = []
+        bench.wire.hear = lambda request: asked.append(request.url.path)
+
+        def slow(path: str) -> Response | None:
+            if path == "/detokenize" and asked.count(path) > AT_ONCE:
+                bench.wire.held["baseline"] = asyncio.Event()
+            return None
+
+        bench.baseline.replace = slow
+        await learn(bench.watch, seconds=1.5)
+        assert len(kept(bench).texts) == AT_ONCE

@@ -28,7 +28,7 @@ from quantwatch.flows.watched import Watchlist
 from quantwatch.flows.yardstick import Yardstick
 
 TELLING_SECONDS = 10.0
-"""How long people are told of what was done before the command ends."""
+"""How long people are told of what was done before the command ends, and how long ids are looked up."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class Once:
             with contextlib.suppress(TimeoutError):  # what is not told by then, the daemon tells
                 async with asyncio.timeout(TELLING_SECONDS):
                     await watch.notices.post.idle()
-                    await learn(watch)
+            await learn(watch, seconds=TELLING_SECONDS)
 
     async def _target(self, generation: Generation, name: str, sets: Sequence[str], total: int) -> None:
         target = generation.watchlist.targets[name]

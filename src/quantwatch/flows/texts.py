@@ -31,7 +31,7 @@ AT_ONCE = 4
 """Requests in flight; each is small and goes past the model."""
 
 SECONDS = 30.0
-"""Longest time for the ids of one run."""
+"""Longest time at a stretch; what was learned until then is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,20 +54,21 @@ class Texts:
             self.unread.append(Unread(ran.record.baseline, ids_in(ran.tokens.prompts)))
 
 
-async def learn(watch: "Watch") -> None:
-    """Look up the ids of every run that waits, as long as the configuration in force lets words be shown."""
+async def learn(watch: "Watch", *, seconds: float = SECONDS) -> None:
+    """Look up the ids of runs that wait, as long as the configuration in force lets words be shown."""
     generation, unread = watch.generation, watch.turns.texts.unread
     if generation.turn.shown is not PromptsShown.FULL:
         unread.clear()
+    end, baseline = watch.clock.monotonic() + seconds, generation.turn.baseline
     generation.users += 1
     try:
-        while unread and generation.turn.baseline.resting is None:
-            await _look_up(unread.popleft(), generation.turn.baseline, watch.keeper)
+        while unread and baseline.resting is None and (left := end - watch.clock.monotonic()) > 0:
+            await _look_up(unread.popleft(), baseline, watch.keeper, seconds=left)
     finally:
         await generation.leave()
 
 
-async def _look_up(one: Unread, baseline: Prober, keeper: Keeper) -> None:
+async def _look_up(one: Unread, baseline: Prober, keeper: Keeper, *, seconds: float) -> None:
     tokenizer = one.baseline.tokens
     with contextlib.suppress(StoreError, ProbeError):
         missing = await keeper.write(lambda store: store.without_text(tokenizer, one.ids))
@@ -76,15 +77,15 @@ async def _look_up(one: Unread, baseline: Prober, keeper: Keeper) -> None:
         who = await baseline.identify()
         if (who.model, who.root) != (one.baseline.model, one.baseline.root):
             return  # another model answers by now, and to it these ids mean something else
-        found = await _asked(baseline, missing[:MOST_IDS])
+        found = await _asked(baseline, missing[:MOST_IDS], seconds)
         await keeper.write(lambda store: store.keep_texts(tokenizer, found))
 
 
-async def _asked(baseline: Prober, ids: Sequence[int]) -> dict[int, str]:
+async def _asked(baseline: Prober, ids: Sequence[int], seconds: float) -> dict[int, str]:
     """What could be learned until the first trouble or the end of the time."""
     found: dict[int, str] = {}
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(seconds):
             for start in range(0, len(ids), AT_ONCE):
                 some = ids[start : start + AT_ONCE]
                 answers = await asyncio.gather(*(_text(baseline, one) for one in some))
