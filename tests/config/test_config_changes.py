@@ -103,7 +103,7 @@ def test_a_key_in_the_query_of_a_url_is_masked() -> None:
     [
         ({"server": {"listen": "0.0.0.0:9999"}}, True),
         ({"server": {"admin_listen": "127.0.0.1:9999"}}, True),
-        ({"server": {"admin_token": "env:TOKEN"}}, True),
+        ({"server": {"admin_token": "env:TOKEN"}}, False),
         ({"store": {"path": "/elsewhere/q.db"}}, True),
         ({"logging": {"level": "debug"}}, True),
         ({"server": {"drain": "1s"}}, False),

@@ -2,8 +2,6 @@ import io
 import json
 import logging
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -19,79 +17,13 @@ from quantwatch.expose.guard import is_loopback
 from quantwatch.expose.sessions import key
 from quantwatch.flow.access import ADMIN_TOKEN, Caller, Role
 from quantwatch.flow.board import Board
-from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.load import Load
-from quantwatch.flow.state import Pause
-from quantwatch.flow.word import Heard, Word
+from quantwatch.flow.word import Word
 from quantwatch.log import configure
 from support.asking import ask
-from support.boards import AT, board, isolated, measured, numbers, rich_board, target_board
+from support.boards import board, isolated, measured, numbers, rich_board, target_board
 from support.builders import FakeClock
-
-LOADED = Reloaded(ok=True, message="the configuration was loaded", changes=("draw: 24 -> 32",))
-
-
-@dataclass
-class Daemon:
-    """Stands in for the daemon: remembers what it was asked to do."""
-
-    reloaded: Reloaded = LOADED
-    trouble: Exception | None = None
-    asked: list[tuple[Any, ...]] = field(default_factory=list)
-
-    async def reload(self) -> Reloaded:
-        self._noted("reload")
-        return self.reloaded
-
-    async def pause(self, scope: str, reason: str, *, author: str, seconds: float | None) -> Pause:
-        self._noted("pause", scope, reason, author, seconds)
-        until = None if seconds is None else AT + timedelta(seconds=seconds)
-        return Pause("p-1", scope, reason, author, AT, until)
-
-    async def resume(self, pause_id: str, *, author: str) -> bool:
-        self._noted("resume", pause_id, author)
-        return pause_id == "p-1"
-
-    async def isolate(self, word: Word) -> Heard:
-        self._noted("isolate", word)
-        return Heard("d-2", ("the cap is overridden",))
-
-    async def hold(self, word: Word) -> Heard:
-        self._noted("hold", word)
-        return Heard()
-
-    async def release(self, word: Word) -> Heard:
-        self._noted("release", word)
-        return Heard("d-1")
-
-    async def confirm_healthy(self, word: Word) -> Heard:
-        self._noted("confirm_healthy", word)
-        return Heard()
-
-    async def approve(self, proposal: str, *, author: str) -> Heard:
-        self._noted("approve", proposal, author)
-        return Heard(proposal)
-
-    async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
-        self._noted("reject", proposal, author, reason)
-        return Heard(proposal)
-
-    async def accept_baseline(self, *, author: str, reason: str) -> str:
-        self._noted("accept", author, reason)
-        return "b-1"
-
-    async def run_now(self, target: str, task_set: str | None) -> int:
-        self._noted("run", target, task_set)
-        return 2 if task_set is None else 1
-
-    async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:
-        self._noted("foresee", call, about, force)
-        return Foreseen()
-
-    def _noted(self, *call: Any) -> None:
-        self.asked.append(call)
-        if self.trouble is not None:
-            raise self.trouble
+from support.desks import Desk as Daemon
 
 
 async def call(

@@ -91,11 +91,12 @@ def accept_baseline(
 
 def asked(config: Path, action: "Callable[[Link], Awaitable[Answer]]") -> dict[str, Any]:
     """Ask the daemon; its JSON. Raises InputError when none answers or it refuses."""
+    from quantwatch.config.access import callers_token
     from quantwatch.config.load import load_listen
     from quantwatch.net import Endpoint, Limits, Link
 
     server = load_listen(config)
-    token = server.admin_token.resolve() if server.admin_token is not None else None
+    token = callers_token(server, os.environ)
     host, _, port = server.admin_listen.rpartition(":")
     here = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}.get(host, host)  # noqa: S104, what listens everywhere is here too
     endpoint = Endpoint("quantwatch", f"http://{here}:{port}", api_key=token)
@@ -127,7 +128,10 @@ def _read(answer: "Answer", address: str) -> dict[str, Any]:
     reason = told.get("error") or told.get("message") or "it gives no reason"
     hint = ""
     if answer.status == UNAUTHORIZED:
-        hint = "\nIs server.admin_token in this file the one that the daemon was started with?"
+        hint = (
+            "\nIs the token that was sent one of server.admin_token and server.tokens, as the daemon last read them? "
+            "QUANTWATCH_TOKEN_FILE names the file of your own."
+        )
     raise InputError(f"the daemon refused (HTTP {answer.status}): {reason}{hint}")
 
 

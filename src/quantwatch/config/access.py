@@ -1,7 +1,7 @@
 """Who may use the admin listener: tokens by name and role, and who may read the pages without one."""
 
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,9 @@ SHORTEST = 16
 """Characters of a token; what is shorter can be guessed. `openssl rand -hex 32` makes a good one."""
 
 MAKE_ONE = "make one with `openssl rand -hex 32`"
+OWN_TOKEN = "QUANTWATCH_TOKEN_FILE"  # noqa: S105, a name
+"""Environment variable that names the file of the token that commands bear."""
+
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
@@ -65,6 +68,27 @@ def read_tokens(server: "ListenSettings") -> tuple[Token, ...]:
             raise InputError(f"{key}: the same token as {twin.key}, so nobody could tell whose it is; {MAKE_ONE}")
         found.append(Token(caller, secret, key))
     return tuple(found)
+
+
+def callers_token(server: "ListenSettings", environ: Mapping[str, str]) -> str | None:
+    """The token that a command on this machine bears; None where the daemon wants none.
+
+    The caller's own, if OWN_TOKEN names a file. Else, of the tokens in the configuration that this user can read, the
+    one that opens most. Raises InputError where there are tokens and none can be read.
+    """
+    own = environ.get(OWN_TOKEN)
+    if own:
+        return SecretRef("file", own).resolve(environ)
+    ranked = sorted(_given(server), key=lambda one: list(Role).index(one[1].role or Role.VIEWER), reverse=True)
+    troubles = []
+    for key, _, ref in ranked:
+        try:
+            return ref.resolve(environ)
+        except InputError as exc:
+            troubles.append(f"{key}: {exc}")
+    if troubles:
+        raise InputError(f"no token can be read here, and {OWN_TOKEN} names none: {'; '.join(troubles)}")
+    return None
 
 
 def token_advice(server: "ListenSettings") -> Iterator[str]:

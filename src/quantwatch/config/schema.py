@@ -211,7 +211,7 @@ class ListenSettings(Strict):
     admin_token: Secret | None = Field(
         None, description="Bearer token of the admin listener with role admin; beyond loopback this or tokens is needed"
     )
-    tokens: list[TokenSettings] = Field([], description="Who else may use the admin listener, and how far; see access")
+    tokens: list[TokenSettings] = Field([], description="Who else may use the admin listener, and how far")
     page: Literal["open", "token"] | None = Field(
         None,
         description="Who may read the pages: whoever reaches them (open), or callers with a token (token); open on "

@@ -11,7 +11,9 @@ from quantwatch.clock import Clock, SystemClock
 from quantwatch.expose.sessions import Key, Session, Sessions, digest_of
 from quantwatch.expose.slowing import Slowing
 from quantwatch.flow.access import Caller
-from quantwatch.log import Logger, logger
+from quantwatch.log import logger
+
+log = logger("quantwatch.admin")
 
 QUIET_SECONDS = 60.0
 """How long refusals of one kind for one address are counted before they are told again."""
@@ -61,7 +63,10 @@ class PageRules:
 
 
 class Access:
-    """Knows callers by their tokens and sessions. refused: is told the reason of each refusal, to count it."""
+    """Knows callers by their tokens and sessions.
+
+    refused: is told the reason of each refusal, to count it. same: whether two digests are one, in constant time.
+    """
 
     def __init__(
         self,
@@ -70,7 +75,7 @@ class Access:
         rules: PageRules | None = None,
         clock: Clock | None = None,
         refused: Callable[[str], None] | None = None,
-        log: Logger | None = None,
+        same: Callable[[bytes, bytes], bool] = hmac.compare_digest,
     ) -> None:
         self.keys: Sequence[Key] = tuple(keys)
         self.rules = rules or PageRules()
@@ -78,7 +83,7 @@ class Access:
         self.sessions = Sessions(self.clock)
         self.slowing = Slowing(self.clock)
         self._count = refused or (lambda _: None)
-        self._log = log or logger("quantwatch.admin")
+        self._same = same
         self._told: OrderedDict[tuple[str, str], tuple[float, int]] = OrderedDict()
 
     def renew(self, keys: Iterable[Key], rules: PageRules) -> None:
@@ -86,13 +91,13 @@ class Access:
         self.keys, self.rules = tuple(keys), rules
         ended = self.sessions.keep(self.keys)
         if ended:
-            self._log.info("sessions ended with their tokens", sessions=ended)
+            log.info("sessions ended with their tokens", sessions=ended)
 
     def key_of(self, given: bytes) -> Key | None:
         """The key that a token is; every one is compared, whichever it is."""
         found, digest = None, digest_of(given)
         for one in self.keys:
-            if hmac.compare_digest(one.digest, digest):
+            if self._same(one.digest, digest):
                 found = one
         return found if given else None
 
@@ -108,4 +113,4 @@ class Access:
         while len(self._told) > MOST_TOLD:
             self._told.popitem(last=False)
         who = {} if caller is None else {"caller": caller.name, "role": caller.role}
-        self._log.warning("admin call refused", reason=reason, client=client, path=path[:200], unsaid=silent, **who)
+        log.warning("admin call refused", reason=reason, client=client, path=path[:200], unsaid=silent, **who)

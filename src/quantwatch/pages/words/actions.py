@@ -89,8 +89,8 @@ WORDS: dict[str, tuple[str, str]] = {
         "任何自动操作都不会改变该节点的路由：在流量中则保持，已隔离则保持隔离。",
     ),
     "act.does.isolate": (
-        "The gateway is asked to take this node out. Whatever its verdicts say, it stays out until it is released or the "
-        "time is over.",
+        "The gateway is asked to take this node out. Whatever its verdicts say, it stays out until it is released or "
+        "the time is over.",
         "请求网关将该节点移出流量；无论判定如何都保持隔离，直到被解除或时间结束。",
     ),
     "act.does.release": (
@@ -182,7 +182,7 @@ WORDS: dict[str, tuple[str, str]] = {
         "This was confirmed already and is still under way. It is not done again.",
         "该操作已确认并仍在进行中，不会重复执行。",
     ),
-    "act.done.pause": ("Paused: {about} (by {id})", "已暂停：{about}（编号 {id}）"),
+    "act.done.pause": ("Paused: {about} (pause {id})", "已暂停：{about}（编号 {id}）"),
     "act.done.resume": ("Resumed: {about}", "已恢复：{about}"),
     "act.done.hold": ("{about} is held as it is", "{about} 已按现状锁定"),
     "act.done.isolate": ("{about} is kept out of traffic", "{about} 将保持隔离"),
