@@ -62,7 +62,8 @@ class Tab:
 
     def clean(self) -> None:
         """Nothing went wrong up to now."""
-        assert self.seen.faults() == []
+        faults = self.seen.faults()
+        assert not faults, faults
 
 
 @contextmanager
@@ -104,8 +105,9 @@ def tab(
     page = context.new_page()
     _listen(page, seen, host=urlsplit(origin).netloc, expected=expected)
     try:
-        yield Tab(page, origin, seen)
-        assert seen.faults() == []
+        one = Tab(page, origin, seen)
+        yield one
+        one.clean()
     finally:
         context.close()
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import httpx
 
+from quantwatch.flow.decision import Ruling
 from quantwatch.flow.verdict import Quality
+from quantwatch.record.archive import Archive
 from support.daemons import Running, Site, free_port, site, started, write_prompts
 from support.gateway import Gateway, served_gateway
 from support.prometheus import wait
@@ -66,6 +68,13 @@ class Night:
     def target(self, name: str) -> dict[str, Any]:
         """One target of the board."""
         return next(one for one in self.status()["targets"] if one["target"] == name)
+
+    def decision(self, target: str) -> dict[str, Any]:
+        """The newest decision that isolated a target."""
+        with Archive.open(self.daemon.site.store) as archive:
+            made = archive.decisions(target=target)
+        newest = next(one for one in made if one.ruling is Ruling.ACT)
+        return {"id": newest.id, "run": newest.run}
 
     def call(self, method: str, path: str, **body: Any) -> httpx.Response:
         """A call of the admin API, as a program makes it."""
