@@ -36,7 +36,8 @@ def english() -> list[re.Pattern[str]]:
     made = []
     for in_english, in_chinese in WORDS.values():
         plain = re.sub(r"\{\w+\}", "", in_english)
-        if in_english != in_chinese and re.search(r"[a-z]{2}", plain):
+        least = 2 if plain == in_english else 8
+        if in_english != in_chinese and len(re.findall(r"[a-z]", plain)) >= least:
             parts = re.split(r"\{\w+\}", in_english)
             made.append(re.compile(".+".join(map(re.escape, parts))))
     return made

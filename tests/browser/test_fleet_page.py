@@ -108,7 +108,7 @@ def test_nobody_who_types_is_interrupted(browser: "Browser", night: Night) -> No
 
 
 def test_a_page_that_is_cut_off_says_so(browser: "Browser", night: Night) -> None:
-    with tab(browser, night.origin, expected=("net::ERR_",)) as one:
+    with tab(browser, night.origin, expected=("net::ERR_", "htmx:")) as one:
         page = one.open("/")
         page.route("**/*", lambda route: route.abort())
         page.locator("#cut").wait_for(state="visible", timeout=PATIENCE)

@@ -128,7 +128,7 @@ def test_a_session_ends(browser: "Browser", night: Night) -> None:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_forms_have_no_serious_fault(browser: "Browser", night: Night, *, dark: bool) -> None:
     faults: dict[str, list[str]] = {}
-    with logged_in(browser, night, "operator", size=PHONE) as one:
+    with logged_in(browser, night, "operator", size=PHONE, expected=("status of 409",)) as one:
         one.page.emulate_media(color_scheme="dark" if dark else "light")
         calls = ("hold", "isolate", "release", "confirm_healthy", "run")
         proposal = night.status()["proposals"][0]["decision"]

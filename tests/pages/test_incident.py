@@ -19,9 +19,9 @@ from quantwatch.flow.run import RunRecord
 from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Quality
 from quantwatch.pages.advice import REMEDIES, Cause
+from quantwatch.pages.advice_zh import CHINESE, in_language
 from quantwatch.pages.gather import incident_of
 from quantwatch.pages.incident import Incident, Kind, Number, Tone, tone_of
-from quantwatch.pages.words.advice import CHINESE, in_language
 from quantwatch.record.archive import Archive
 from quantwatch.record.notices import Change
 from quantwatch.record.store import Store

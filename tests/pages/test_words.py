@@ -7,18 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from quantwatch.flow.decision import Action, PoolMode, Result, Ruling
+from quantwatch.flow.decision import Action, Brake, Lane, Origin, PoolMode, Result, Ruling
+from quantwatch.flow.divergence import Dimension
 from quantwatch.flow.pool import PoolState
 from quantwatch.flow.prompt import LengthBucket, ProbeMode
+from quantwatch.flow.proposal import Fate
 from quantwatch.flow.reference import ReferenceState
 from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages import words as package
 from quantwatch.pages.chart import CHARTS, RANGES
+from quantwatch.pages.incident import Kind
 from quantwatch.pages.manner import LANGUAGES, THEMES
 from quantwatch.pages.rank import STATES
+from quantwatch.pages.view import KNOWN_PARTS
 from quantwatch.pages.words import PARTS, WORDS, said
+from quantwatch.record.differences import IDENTITY
+from quantwatch.record.documents import PLAIN
 
 FOLDER = Path(package.__file__).parent
 TEMPLATES = sorted((FOLDER.parent / "templates").glob("*.html"))
@@ -44,6 +50,12 @@ ENUMS: dict[str, type[StrEnum]] = {
     "reference.": ReferenceState,
     "probe.": ProbeMode,
     "sets.length.": LengthBucket,
+    "event.": Kind,
+    "brake.": Brake,
+    "origin.": Origin,
+    "lane.": Lane,
+    "fate.": Fate,
+    "slice.": Dimension,
 }
 DONE = (
     "isolated",
@@ -66,6 +78,10 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "fleet.state.": STATES,
     "node.range.": tuple(RANGES),
     "done.": DONE,
+    "number.": (*Metric, *PLAIN),
+    "identity.": IDENTITY,
+    "changed.": ("run", "baseline", "node", "measurement", "limits"),
+    **{f"slice.{dimension}.": values for dimension, values in KNOWN_PARTS.items()},
 }
 """What can follow where a key is put together."""
 
@@ -107,7 +123,7 @@ def test_code_uses_words_that_exist(path: Path) -> None:
 
 def test_templates_hold_no_words_of_their_own() -> None:
     """Text between tags of a template, without what it calls, is a sign, a unit or the product's name."""
-    kept = {"quantwatch", "English", "中文", "k ="}
+    kept = {"quantwatch", "English", "中文", "k =", "expose.prompts: full", "Markdown", "JSON", "KL"}
     for path in TEMPLATES:
         text = re.sub(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", " ", path.read_text(encoding="utf-8"), flags=re.S)
         bare = " ".join(re.sub(r"<[^>]*>", " ", text, flags=re.S).split())

@@ -19,7 +19,7 @@ from quantwatch.pages.reading import Reading
 from quantwatch.pages.site import Site
 from support.boards import board, isolated, measured, target_board
 from support.night import HOSTILE
-from support.stored import decision
+from support.stored import after, decision, run
 from support.years import Past, decide, decided, opened, write
 
 LONG = "int8-" + "x" * 195
@@ -61,6 +61,7 @@ def remembered(file: Path) -> None:
     """What the store holds of them."""
     with opened(file) as store:
         write(store, [Past(name, TASK_SET, POOL, 30, NOW, bad=2) for name in NAMES])
+        store.add_run(run(0, id="r-1"), after(run(0, id="r-1")))
         decide(store, [decision("d-1", 0), *decided(NAMES, pool=POOL, each=2, end=NOW)])
 
 

@@ -212,14 +212,8 @@ class Daemon:
         reading = Reading(store_file(self.settings, folder=self.file.parent))
         stack.push_async_callback(reading.close)
         acting = Acting(Calls(self.board, self.desk, self.meters.admin_called), access)
-        site = Site(
-            self.board,
-            reading,
-            self.clock.now,
-            prompts=lambda: self.settings.expose.prompts.value,
-            golden=self.desk.golden,
-            who=acting.who,
-        )
+        shown = lambda: self.settings.expose.prompts.value  # noqa: E731, asked anew for every page
+        site = Site(self.board, reading, self.clock.now, shown, self.desk.golden, who=acting.who)
         return LivePage(site, acting)
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from quantwatch.pages.advice import Advice
+from quantwatch.pages.advice_zh import in_language
 from quantwatch.pages.incident import Event, Exchange, Incident, Number, Period
 from quantwatch.pages.manner import Language
 from quantwatch.pages.quoted import quoted
@@ -12,7 +13,6 @@ from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
 from quantwatch.pages.view import RUNBOOK, chance, factor_value, heading
 from quantwatch.pages.words import said
-from quantwatch.pages.words.advice import in_language
 
 PROMPTS = 4
 """Golden texts whose worst positions are listed."""

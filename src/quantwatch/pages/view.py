@@ -10,13 +10,13 @@ from quantwatch.flow.decision import Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.log import without_secrets
+from quantwatch.pages.advice_zh import in_language
 from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
 from quantwatch.pages.tokens import STEPS, token_view
 from quantwatch.pages.words import said
-from quantwatch.pages.words.advice import in_language
 from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS

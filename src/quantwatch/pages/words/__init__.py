@@ -7,9 +7,9 @@ as it stands in both languages.
 from collections.abc import Mapping
 
 from quantwatch.pages.manner import Language
-from quantwatch.pages.words import actions, evidence, fleet, frame, node, sets, states
+from quantwatch.pages.words import actions, decision, evidence, fleet, frame, node, report, sets, states, tokens
 
-PARTS = (frame, states, fleet, node, sets, evidence, actions)
+PARTS = (frame, states, fleet, node, sets, evidence, tokens, decision, report, actions)
 """The files of words. A page that has words of its own adds its file here."""
 
 ENGLISH, CHINESE = 0, 1
