@@ -98,5 +98,5 @@ def test_a_page_of_a_list(given: str | None, place: int) -> None:
 
 
 def test_a_page_of_nothing() -> None:
-    found = sheet((), None)
+    found = sheet(tuple[int, ...](), None)
     assert (found.rows, found.first, found.last, found.pages) == ((), 1, 0, 1)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -28,7 +29,10 @@ def routes(site: Site) -> Sequence[BaseRoute]:
 
     async def every(request: Request) -> Response:
         board = site.board()
-        values = {"standings": {one.name: standings(board, one.name) for one in board.task_sets}, "bad": _bad}
+        values: dict[str, Any] = {
+            "standings": {one.name: standings(board, one.name) for one in board.task_sets},
+            "bad": _bad,
+        }
         return await site.page(request, "sets.html", **values)
 
     async def page(request: Request) -> Response:
@@ -37,7 +41,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         if found is None:
             raise HTTPException(404)
         golden = site.golden(name) if site.prompts() != "off" else None
-        values = {
+        values: dict[str, Any] = {
             "task_set": found,
             "nodes": sheet(standings(board, name), request.query_params.get("page")),
             "reference": next((one for one in board.baseline.references if one.task_set == name), None),
