@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from quantwatch.flow.decision import Ruling
+from quantwatch.flow.decision import Action, Ruling
 from quantwatch.flow.verdict import Quality
 from quantwatch.record.archive import Archive
 from support.daemons import Running, Site, free_port, site, started, write_prompts
@@ -71,18 +71,11 @@ class Night:
 
     def decision(self, target: str) -> dict[str, Any]:
         """The newest decision that isolated a target."""
-        with Archive.open(self.daemon.site.store) as archive:
-            made = archive.decisions(target=target)
-        newest = next(one for one in made if one.ruling is Ruling.ACT)
-        return {"id": newest.id, "run": newest.run}
+        return newest_isolation(self.daemon.site.store, target)
 
     def call(self, method: str, path: str, **body: Any) -> httpx.Response:
         """A call of the admin API, as a program makes it."""
-        bearer = {"Authorization": f"Bearer {TOKENS['admin']}"}
-        url = self.origin + path
-        answer = httpx.request(method, url, json=body or None, headers=bearer, trust_env=False, timeout=30)
-        assert answer.status_code < 400, answer.text
-        return answer
+        return admin_call(self.origin, method, path, token=TOKENS["admin"], **body)
 
     def become(self, quality: Quality, *targets: str, damage: float) -> None:
         """Give targets this damage, measure them, and wait for the verdict."""
@@ -91,6 +84,22 @@ class Night:
             self.call("POST", "/api/v1/runs", target=name)
         for name in targets:
             wait(lambda name=name: self.target(name)["quality"] == quality, f"{name} was {quality}")
+
+
+def admin_call(origin: str, method: str, path: str, *, token: str | None = None, **body: Any) -> httpx.Response:
+    """A call of an admin API, which must be answered well."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    answer = httpx.request(method, origin + path, json=body or None, headers=headers, trust_env=False, timeout=30)
+    assert answer.status_code < 400, answer.text
+    return answer
+
+
+def newest_isolation(store: Path, target: str) -> dict[str, Any]:
+    """The newest decision to isolate a target that was carried out, and the run it rests on."""
+    with Archive.open(store) as archive:
+        made = archive.decisions(target=target)
+    newest = next(one for one in made if one.ruling is Ruling.ACT and one.action is Action.ISOLATE)
+    return {"id": newest.id, "run": newest.run}
 
 
 def place(folder: Path, stack: ExitStack, gateway: Gateway) -> tuple[Site, dict[str, TinyNode]]:

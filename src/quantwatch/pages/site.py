@@ -100,7 +100,7 @@ class Site:
     def _frame(self, request: Request, manner: Manner) -> dict[str, Any]:
         """What every template finds: words, numbers, addresses, who asks, and how the daemon itself is."""
         board, now, language = self.board(), self.now(), manner.language
-        asked, path = _asked(request), quote(request.scope["path"])
+        asked, path = _asked(request), _as_asked(request)
 
         def ago(at: datetime) -> str:
             elapsed = (now - at).total_seconds()
@@ -126,6 +126,12 @@ class Site:
             "prompts_shown": self.prompts(),
             "script_words": _script_words(manner),
         }
+
+
+def _as_asked(request: Request) -> str:
+    """The path as the browser wrote it: a name that holds `/../` stays one segment, which a browser leaves alone."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return raw.decode("ascii", "replace")
 
 
 def _asked(request: Request) -> dict[str, str]:
