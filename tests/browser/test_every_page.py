@@ -19,16 +19,18 @@ NOWHERE = "/nothing-here"
 
 TEXTS = """() => {
   const all = [document.title];
+  for (const one of document.querySelectorAll('details')) one.open = true;
   const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   const skipped = 'script, style, [lang=en]';
   while (walk.nextNode())
-    if (!walk.currentNode.parentElement.closest(skipped)) all.push(walk.currentNode.data);
+    if (!walk.currentNode.parentElement.closest(skipped) && walk.currentNode.parentElement.checkVisibility())
+      all.push(walk.currentNode.data);
   for (const name of ['aria-label', 'title', 'placeholder', 'alt', 'data-label', 'value'])
     for (const e of document.querySelectorAll(`[${name}]:not([lang=en])`))
       if (name !== 'value' || e.matches('button, input[type=submit]')) all.push(e.getAttribute(name));
   return all.map(text => text.replace(/\\s+/g, ' ').trim()).filter(text => text);
 }"""
-"""Every text of a page that a person or a screen reader comes across."""
+"""Every text of a page that a person or a screen reader comes across, with everything opened."""
 
 
 def english() -> list[re.Pattern[str]]:
