@@ -7,7 +7,8 @@ import pytest
 
 from support.browser import DESKTOP, PHONE, axe_faults, clipped, needs_browser, sideways, tab
 from support.crawl import Found, crawled
-from support.hostile import HOSTILE, LONG, NAMES, fleet, live, remembered
+from support.hostile import LONG, NAMES, fleet, live, remembered
+from support.night import HOSTILE
 from support.served import app_served
 
 if TYPE_CHECKING:

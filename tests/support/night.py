@@ -65,6 +65,10 @@ class Night:
         answer: dict[str, Any] = self.call("GET", "/api/v1/status").json()
         return answer
 
+    def of(self, quality: Quality) -> set[str]:
+        """The targets of this quality."""
+        return {one["target"] for one in self.status()["targets"] if one["quality"] == quality}
+
     def target(self, name: str) -> dict[str, Any]:
         """One target of the board."""
         return next(one for one in self.status()["targets"] if one["target"] == name)
@@ -82,8 +86,8 @@ class Night:
         for name in targets:
             self.nodes[name].model = TinyModel(damage=damage)
             self.call("POST", "/api/v1/runs", target=name)
-        for name in targets:
-            wait(lambda name=name: self.target(name)["quality"] == quality, f"{name} was {quality}")
+        waited = set(targets)
+        wait(lambda: waited <= self.of(quality), f"{', '.join(targets)} were {quality}")
 
 
 def admin_call(origin: str, method: str, path: str, *, token: str | None = None, **body: Any) -> httpx.Response:

@@ -103,9 +103,8 @@ def scene() -> Iterator[Running]:
 
         def done() -> bool:
             found = admin_call(where.admin, "GET", "/api/v1/status").json()["targets"]
-            settled = all(one["running"] is None and not one["queued"] for one in found)
-            out = {one["target"] for one in found if one["routing"] == "out" and one["quality"] == Quality.DEGRADED}
-            return settled and out == {BAD}
+            measured = all(one["quality"] != Quality.UNKNOWN for one in found)
+            return measured and [one["target"] for one in found if one["routing"] == "out"] == [BAD]
 
         _patiently(done)
         yield daemon
