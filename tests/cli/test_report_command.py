@@ -3,6 +3,7 @@
 import html
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import typer
 from quantwatch.cli.main import main
 from quantwatch.cli.report import command, moments
 from quantwatch.errors import InputError
+from quantwatch.flow.notice import Matter, Notice, Topic
+from quantwatch.flow.verdict import Finding, Limit, Metric, Quality
+from quantwatch.record.notices import Change
 from support.incidents import EVIL, bad_run, incident_store
-from support.stored import after, opened, run
+from support.stored import after, at, decision, intent, leaving, opened, run, set_report
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.Typer()
@@ -153,6 +157,40 @@ def test_a_run_without_numbers_is_reported(tmp_path: Path) -> None:
         out = tmp_path / f"a.{kind}"
         assert main(["report", "r-", "--store", str(tmp_path / "q.db"), "--out", str(out)], commands=COMMANDS) == 0
         assert "connection refused" in out.read_text(encoding="utf-8")
+
+
+def test_what_is_open_and_what_is_in_doubt_is_told(tmp_path: Path) -> None:
+    limit = Limit(0.05, 0.1)
+    found = Finding(Metric.KL_MEAN, Quality.DEGRADED, 0.31, None, limit, "over", "language zh")
+    base = set_report(0.12, quality=Quality.DEGRADED)
+    bad = bad_run(report=replace(base, verdict=replace(base.verdict, findings=(*base.verdict.findings, found))))
+    matter = Matter(Topic.BASELINE_MOVED, "baseline", "moved", "it drifted")
+    with opened(tmp_path) as kept:
+        kept.add_run(bad, after(bad))
+        made = decision("d-1", 21, run=bad.id)
+        kept.decide(made, intent=intent(made), state=leaving(made))
+        kept.tell(Change(told=[Notice("n", at(1), at(1), matter)]))
+    texts = {}
+    for kind in ("html", "md"):
+        out = tmp_path / f"a.{kind}"
+        assert main(["report", "d-1", "--store", str(tmp_path / "q.db"), "--out", str(out)], commands=COMMANDS) == 0
+        texts[kind] = out.read_text(encoding="utf-8")
+        for part in ("not settled yet", "it drifted", "language zh", "No tokens are kept", "no good run of this node"):
+            assert part in texts[kind]
+    assert "| Mean KL · language zh | 0.310 | – | 0.0500 | 0.100 | **degraded** |" in texts["md"]
+    assert "- **In doubt:** it drifted" in texts["md"]
+
+
+def test_the_markdown_says_so_where_nothing_differs_and_nothing_was_sent(tmp_path: Path) -> None:
+    same = run(2, 0.12, quality=Quality.DEGRADED, report=set_report(0.12, quality=Quality.DEGRADED))
+    with opened(tmp_path) as kept:
+        for one in (run(1), same):
+            kept.add_run(one, after(one))
+    out = tmp_path / "a.md"
+    assert main(["report", same.id, "--store", str(tmp_path / "q.db"), "--out", str(out)], commands=COMMANDS) == 0
+    text = out.read_text(encoding="utf-8")
+    for part in ("Nothing differs.", "Nothing was sent to the gateway.", "Nothing that quantwatch can see has changed"):
+        assert part in text
 
 
 # ------------------------------------------------------------------ a period

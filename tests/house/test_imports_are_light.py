@@ -41,6 +41,7 @@ COMMANDS: list[list[str] | None] = [
     ["history", "--help"],
     ["show", "--help"],
     ["diff", "--help"],
+    ["report", "--help"],
     ["store", "--help"],
     ["enroll", "--help"],
     ["references", "--help"],

@@ -31,8 +31,8 @@ def test_everything_is_within_the_frame() -> None:
     for one in chart.dots:
         assert chart.left <= one.x <= chart.right
         assert all(chart.top <= y <= chart.bottom for y in (one.y, one.low, one.high))
-    for tick in (*chart.up, *chart.lines):
-        assert chart.top <= (tick.y if hasattr(tick, "y") else tick.at) <= chart.bottom
+    assert all(chart.top <= one.at <= chart.bottom for one in chart.up)
+    assert all(chart.top <= one.y <= chart.bottom for one in chart.lines)
     assert all(chart.left <= one.at <= chart.right + 0.01 for one in chart.across)
 
 

@@ -14,7 +14,8 @@ from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.state import Human, Pause, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages.done import done
-from quantwatch.pages.fleet import counts, headline
+from quantwatch.pages.fleet import Headline, counts
+from quantwatch.pages.fleet import headline as told_of
 from quantwatch.pages.rank import Against, fits, lead, ranked, worst_finding
 from support.boards import AT, board, isolated, measured, numbers, own, rich_board, set_board, target_board
 from support.pages import NOW, Read, see, site
@@ -35,6 +36,10 @@ def sick(name: str, quality: Quality = Quality.DEGRADED, kl: float = 0.2, **give
 
 def of(quality: Quality, name: str = "n", **given: Any) -> TargetBoard:
     return target_board(name, set_board(name, quality=quality, last=quality), quality=quality, **given)
+
+
+def headline(whole: Board) -> Headline:
+    return told_of(whole, ranked(whole.targets))
 
 
 STORM = PoolStanding("chat", PoolState.STORM, since=AT, reason="3 of 4 breach")
@@ -253,6 +258,15 @@ async def test_the_part_asks_again_for_what_the_page_shows(tmp_path: Path) -> No
     (part,) = [one for one in page.tags if "hx-get" in one.attributes]
     assert part.attributes["hx-get"] == "/?q=node&page=2&part=fleet"
     assert part.attributes["hx-trigger"] == "every 10s"
+
+
+async def test_a_new_verdict_has_a_place_to_be_spoken(tmp_path: Path) -> None:
+    """The place stays while the part is replaced, and only it is announced."""
+    page = await fleet(rich_board(), tmp_path)
+    roles = [one.attributes.get("id") for one in page.tags if one.attributes.get("role") in ("status", "alert")]
+    assert roles == ["cut", "spoken"]
+    assert 'id="spoken"' not in (await see(site(rich_board(), tmp_path / "q.db"), "/?part=1")).text
+    assert [one for one in page.tags if "aria-live" in one.attributes] == []
 
 
 async def test_ids_in_a_page_are_its_own_and_only_once(tmp_path: Path) -> None:

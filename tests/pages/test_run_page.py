@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from html.parser import HTMLParser
@@ -14,13 +15,15 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 
 from quantwatch.errors import InputError
+from quantwatch.flow.decision import Action, Ruling
+from quantwatch.flow.proposal import Fate, Proposal
 from quantwatch.pages.app import LivePage
 from quantwatch.pages.reading import Reading
 from quantwatch.pages.site import Shown, Site
 from support.asking import ask
 from support.boards import rich_board
 from support.incidents import EVIL, bad_run, incident_store, token, tokens_seen
-from support.stored import after, opened, run
+from support.stored import after, at, decision, opened, run
 
 NOW = datetime(2026, 1, 1, 2, tzinfo=UTC)
 RUN = f"/runs/{bad_run().id}"
@@ -202,6 +205,27 @@ async def test_a_decision_tells_wish_objections_order_and_audit_trail(store: Pat
     assert "hunter2" not in done.said
     assert "Too many would be away cap 1 of 2 is isolated already, and 1 is allowed" in held.said
     assert "Nothing was sent to the gateway." in held.said
+
+
+async def test_the_report_of_a_decision_is_about_the_decision(store: Path) -> None:
+    reply = await ask(live(store), "/decisions/d-held/report.md")
+    assert reply.text.startswith("# Isolate int8-a: suppressed\n")
+    assert "Nothing was sent to the gateway." not in reply.text  # for the run something was, by d-1
+
+
+async def test_a_proposal_tells_who_answered_and_what(tmp_path: Path) -> None:
+    asked = replace(decision("d-5"), ruling=Ruling.PROPOSED)
+    wait = Proposal("d-5", "int8-a", "llama", Action.ISOLATE, "bad", "r-1", at(10), at(70))
+    with opened(tmp_path) as kept:
+        kept.decide(asked, proposal=wait)
+    page = await seen(tmp_path / "q.db", "/decisions/d-5")
+    assert "Waits for a person" in page.said
+    with opened(tmp_path) as kept:
+        kept.close_proposal(replace(wait, fate=Fate.REJECTED, closed=at(20), author="ada", said="a drill"))
+    pages = LivePage(Site(rich_board, Reading(tmp_path / "q.db"), lambda: NOW))
+    again = Page((await ask(Starlette(routes=pages.routes), "/decisions/d-5")).text)
+    assert "Rejected at 2026-01-01 00:20 UTC, ada: a drill" in again.said
+    assert "proposal · ada proposal rejected: a drill" in again.said
 
 
 @pytest.mark.parametrize("path", ["/runs/nothing", "/decisions/nothing", f"{RUN}/report.exe"])

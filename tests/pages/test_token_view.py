@@ -68,6 +68,12 @@ def test_a_golden_token_that_nobody_lists_is_shown_all_the_same() -> None:
     assert five.at_most == pytest.approx(0.8)
 
 
+def test_the_golden_token_is_among_the_first_whatever_its_rank() -> None:
+    token = TokenSeen(7, 5, 0.3, math.log(0.01), None, listed((9, 0.6), (8, 0.3)), listed((9, 0.8)), 0, 0)
+    assert [one.id for one in seen(token).first(2)] == [9, 5]
+    assert [one.id for one in seen(token).first(3)] == [9, 8, 5]
+
+
 def test_broken_numbers_leave_the_node_without_a_list() -> None:
     token = TokenSeen(7, 5, None, -0.1, None, listed((5, 0.9)), (), 0, 1, mark="non_finite: 1 of 2")
     place = seen(token)

@@ -58,7 +58,7 @@ def bad_run(number: int = 20, kl: float = 0.12, **changes: Any) -> RunRecord:
     """A breach after an upgrade that hits long prompts."""
     report = set_report(kl, quality=Quality.DEGRADED, seed=8, divergence=replace(divergence(kl), slices=PARTS))
     loads = {"load_before": Load(running=3, kv_usage=0.3), "load_after": Load(waiting=2, running=5, kv_usage=0.95)}
-    return run(number, kl, quality=Quality.DEGRADED, node=UPGRADED, report=report, **{**loads, **changes})
+    return run(number, kl, quality=Quality.DEGRADED, node=UPGRADED, **{"report": report, **loads, **changes})
 
 
 def token(position: int, key: int, kl: float | None, *, mark: str | None = None) -> TokenSeen:

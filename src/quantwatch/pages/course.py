@@ -11,7 +11,7 @@ from quantwatch.pages.shown import number
 from quantwatch.record.cases import Point
 
 WIDTH, HEIGHT = 760.0, 240.0
-LEFT, RIGHT, TOP, BOTTOM = 62.0, 14.0, 18.0, 26.0
+LEFT, RIGHT, TOP, BOTTOM = 62.0, 14.0, 26.0, 26.0
 LEAST = 1e-6
 """KL in nats that stands for everything smaller, so that a logarithmic axis has an end."""
 

@@ -36,10 +36,11 @@ def routes(site: Site) -> Sequence[BaseRoute]:
 
     async def page(request: Request) -> Response:
         board = site.board()
-        told, listed = headline(board), _listed(board, request)
+        targets = ranked(board.targets)
+        told, listed = headline(board, targets), _listed(targets, request)
         shown = [*told.named, *listed["nodes"].rows]
         values = {"headline": told, "counts": counts(board), "done": await doing(site, board, shown), **listed}
-        values |= {"lead": lead, "worst_finding": worst_finding, "urgency": urgency}
+        values |= {"board": board, "lead": lead, "worst_finding": worst_finding, "urgency": urgency}
         if request.query_params.get("part"):
             return await site.part(request, "fleet_part.html", **values)
         return await site.page(request, "fleet.html", **values)
@@ -47,13 +48,13 @@ def routes(site: Site) -> Sequence[BaseRoute]:
     return [Route("/", page)]
 
 
-def headline(board: Board) -> Headline:
-    """What to know first. Of several troubles the one that touches users most."""
-    targets, everyone = ranked(board.targets), len(board.targets)
+def headline(board: Board, targets: Sequence[TargetBoard]) -> Headline:
+    """What to know first: of several troubles the one that touches users most. targets: the board's, as ranked."""
+    everyone = len(targets)
     if not targets:
         return Headline("dim", "fleet.verdict.empty" if board.own.restored else "fleet.verdict.starting", {})
     storms = [one.name for one in board.pools if one.storm]
-    cases: tuple[tuple[str, str, list[TargetBoard]], ...] = (
+    cases: tuple[tuple[str, str, Sequence[TargetBoard]], ...] = (
         ("bad", "bad", [one for one in targets if bad(one) and serving(one)]),
         ("bad", "contradicted", [one for one in targets if unverified(one)]),
         ("bad", "storm", targets if storms else []),
@@ -88,11 +89,11 @@ def _never(target: TargetBoard) -> bool:
     return all(one.state.at is None for one in target.sets)
 
 
-def _listed(board: Board, request: Request) -> dict[str, Any]:
+def _listed(targets: Sequence[TargetBoard], request: Request) -> dict[str, Any]:
     """The nodes of one page of the list, by what the query narrows it to."""
     asked = {name: request.query_params.get(name, "")[:200] for name in ("q", "pool", "state")}
     asked["state"] = asked["state"] if asked["state"] in STATES else ""
-    found = [one for one in ranked(board.targets) if _wanted(one, asked)]
+    found = [one for one in targets if _wanted(one, asked)]
     return {"asked": asked, "states": STATES, "nodes": sheet(found, request.query_params.get("page"))}
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from quantwatch.errors import StoreError
-from quantwatch.flow.board import SetBoard, TargetBoard
+from quantwatch.flow.board import Board, SetBoard, TargetBoard
 from quantwatch.flow.state import Transition
 from quantwatch.pages.chart import CHARTS, RANGES, chosen_range, series
 from quantwatch.pages.done import doing
@@ -50,30 +50,31 @@ def routes(site: Site) -> Sequence[BaseRoute]:
 
     async def page(request: Request) -> Response:
         part, name = request.query_params.get("part"), request.path_params["target"]
-        target = site.board().target(name)
-        values: dict[str, Any] = {"name": name, "target": target, "lead": lead, "worst_finding": worst_finding}
+        board = site.board()
+        target = board.target(name)
+        values: dict[str, Any] = {"board": board, "name": name, "target": target}
+        values |= {"lead": lead, "worst_finding": worst_finding}
         if part == "now":
-            return await site.part(request, "node_now.html", **values, **await _standing(site, target))
-        values |= await _on_record(site, request)
+            return await site.part(request, "node_now.html", **values, **await _standing(site, board, target))
+        values |= await _on_record(site, request, target)
         if part:
             return await site.part(request, "node_record.html", **values)
         if target is None and values["record"] is not None and values["record"].empty:
             raise HTTPException(404)
         values |= {"charts": CHARTS, "ranges": tuple(RANGES), "range": chosen_range(request)}
-        return await site.page(request, "node.html", **values, **await _standing(site, target))
+        return await site.page(request, "node.html", **values, **await _standing(site, board, target))
 
     return [Route("/nodes/{target:path}/series.json", charts), Route("/nodes/{target:path}", page)]
 
 
-async def _standing(site: Site, target: TargetBoard | None) -> dict[str, Any]:
-    shown = [] if target is None else [target]
-    return {"done": await doing(site, site.board(), shown)}
+async def _standing(site: Site, board: Board, target: TargetBoard | None) -> dict[str, Any]:
+    return {"done": await doing(site, board, [] if target is None else [target])}
 
 
-async def _on_record(site: Site, request: Request) -> dict[str, Any]:
+async def _on_record(site: Site, request: Request, target: TargetBoard | None) -> dict[str, Any]:
     """What the store tells of a node; where it cannot be read, why: the rest of the page needs no store."""
     name, before = request.path_params["target"], request.query_params.get("before")
-    task_set = chosen_set(site.board().target(name), request.query_params.get("set"))
+    task_set = chosen_set(target, request.query_params.get("set"))
 
     def look(archive: Archive) -> Record:
         found = archive.run_lines(target=name, task_set=task_set, before=before, limit=RUNS + 1)

@@ -1,6 +1,6 @@
 """Which node needs a look first, and what is worst about it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Metric, Quality, wors
 
 HIGHER_IS_BETTER = frozenset({Metric.TOP1_AGREEMENT})
 STATES = ("attention", "bad", "away", "spoken", "unknown", "warn", "ok")
-"""What a list of nodes can be narrowed to."""
+"""What a list of nodes can be narrowed to; see _FITS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,18 @@ def unverified(target: TargetBoard) -> bool:
 
 def urgency(target: TargetBoard) -> int:
     """0 for what has to be seen first, and more for what can wait."""
-    ladder = (
-        bad(target) and serving(target),
-        unverified(target),
-        bad(target),
-        target.state.routing is not Routing.IN,
-        target.quality in CANNOT_TELL,
-        target.state.human is not Human.NONE,
-        target.quality is Quality.WARN,
-    )
-    return next((place for place, holds in enumerate(ladder) if holds), len(ladder))
+    return next((place for place, holds in enumerate(_LADDER) if holds(target)), len(_LADDER))
 
+
+_LADDER: tuple[Callable[[TargetBoard], bool], ...] = (
+    lambda target: bad(target) and serving(target),
+    unverified,
+    bad,
+    lambda target: target.state.routing is not Routing.IN,
+    lambda target: target.quality in CANNOT_TELL,
+    lambda target: target.state.human is not Human.NONE,
+    lambda target: target.quality is Quality.WARN,
+)
 
 CALM = 6
 """From this urgency on a node needs no look."""
@@ -82,16 +83,19 @@ def ranked(targets: Iterable[TargetBoard]) -> list[TargetBoard]:
 
 def fits(target: TargetBoard, state: str) -> bool:
     """Whether a node is in one of STATES; any other word holds for every node."""
-    answers = {
-        "attention": urgency(target) < CALM,
-        "bad": bad(target),
-        "away": target.state.routing is not Routing.IN,
-        "spoken": target.state.human is not Human.NONE,
-        "unknown": target.quality in CANNOT_TELL,
-        "warn": target.quality is Quality.WARN,
-        "ok": target.quality is Quality.OK,
-    }
-    return answers.get(state, True)
+    holds = _FITS.get(state)
+    return holds is None or holds(target)
+
+
+_FITS: dict[str, Callable[[TargetBoard], bool]] = {
+    "attention": lambda target: urgency(target) < CALM,
+    "bad": bad,
+    "away": lambda target: target.state.routing is not Routing.IN,
+    "spoken": lambda target: target.state.human is not Human.NONE,
+    "unknown": lambda target: target.quality in CANNOT_TELL,
+    "warn": lambda target: target.quality is Quality.WARN,
+    "ok": lambda target: target.quality is Quality.OK,
+}
 
 
 def lead(target: TargetBoard) -> SetBoard | None:
@@ -125,5 +129,5 @@ def _times(one: Against | None) -> float:
 
 
 def _excess(target: TargetBoard) -> float:
-    leading = lead(target)
+    leading = lead(target) if bad(target) else None
     return 0.0 if leading is None else _times(worst_finding(leading))

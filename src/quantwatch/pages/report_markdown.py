@@ -13,6 +13,7 @@ from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
 from quantwatch.pages.view import RUNBOOK, chance, factor_value, heading
 from quantwatch.pages.words import said
+from quantwatch.record.archive import StoredDecision
 
 PROMPTS = 4
 """Golden texts whose worst positions are listed."""
@@ -67,6 +68,8 @@ class _Page:
 
     def sections(self, one: Incident) -> Iterator[tuple[str, list[str]]]:
         yield "evidence.numbers", self._numbers(one.numbers) or [self.t("run.no_numbers")]
+        if one.decisions:
+            yield "period.made", self._decisions(one.decisions)
         yield "advice.title", [line for each in one.advice for line in self._advice(each)] or [self.t("advice.nothing")]
         yield "changed.title", list(self._changed(one))
         yield "tokens.title", self._tokens(one)
@@ -80,7 +83,7 @@ class _Page:
 
     def period(self, one: Period) -> Iterator[tuple[str, list[str]]]:
         yield "period.summary", self._pairs(one) or [self.t("period.nothing")]
-        yield "period.made", self._decisions(one) or [self.t("period.no_decisions")]
+        yield "period.made", self._decisions(one.decisions) or [self.t("period.no_decisions")]
         yield "period.breaches", self._breaches(one) or [self.t("period.no_breaches")]
         yield "timeline.title", [self._event(each) for each in one.timeline]
 
@@ -212,10 +215,10 @@ class _Page:
         ]
         return table([self.t(key) for key in keys], rows) if rows else []
 
-    def _decisions(self, one: Period) -> list[str]:
+    def _decisions(self, decisions: Sequence[StoredDecision]) -> list[str]:
         keys = ("report.when", "decision.decision", "period.target", "period.action", "period.ruling", "missing.reason")
         rows = []
-        for each in one.decisions:
+        for each in decisions:
             outcome = None if each.intent is None else each.intent.outcome
             came = "" if outcome is None else f", {self.t(f'result.{outcome.result}')}"
             why = "; ".join([each.reason, *(f"{held['brake']}: {held['reason']}" for held in each.objections)])

@@ -42,6 +42,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
             raise HTTPException(404)
         golden = site.golden(name) if site.prompts() != "off" else None
         values: dict[str, Any] = {
+            "board": board,
             "task_set": found,
             "nodes": sheet(standings(board, name), request.query_params.get("page")),
             "reference": next((one for one in board.baseline.references if one.task_set == name), None),

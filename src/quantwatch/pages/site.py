@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment
@@ -42,8 +42,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-Shown = Literal["ids", "full", "off"]
-"""How much of prompts a page shows: their ids, their words as well, or nothing."""
+Shown = str
+"""How much of prompts a page shows: their `ids`, their words as well (`full`), or nothing (`off`)."""
 
 _AGO = re.compile(rb'<span class="ago"[^>]*>[^<]*</span>')
 
@@ -70,7 +70,9 @@ class Site:
     async def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A whole page. values: what the template names. Written beside the loop, since it can be long."""
         manner = Manner.of(request)
-        body = await run_in_threadpool(self._written, template, self._frame(request, manner) | values)
+        body = await run_in_threadpool(
+            self._written, template, self._frame(request, manner, values.get("board")) | values
+        )
         reply = Response(body, status, HEADERS, media_type="text/html; charset=utf-8")
         manner.keep(reply, secure=request.url.scheme == "https")
         return reply
@@ -81,7 +83,7 @@ class Site:
         Answers 204 when nothing but the clock has moved since the version that the request's X-Seen names, so that
         focus, selection and scroll stay where they are.
         """
-        frame = self._frame(request, Manner.of(request)) | values
+        frame = self._frame(request, Manner.of(request), values.get("board")) | values
         body = await run_in_threadpool(self._written, template, frame)
         version = hashlib.sha256(_AGO.sub(b"", body)).hexdigest()[:16]
         headers = HEADERS | {"X-Version": version}
@@ -97,9 +99,12 @@ class Site:
     def _written(self, template: str, values: dict[str, Any]) -> bytes:
         return self.templates.get_template(template).render(values).encode("utf-8", "backslashreplace")
 
-    def _frame(self, request: Request, manner: Manner) -> dict[str, Any]:
-        """What every template finds: words, numbers, addresses, who asks, and how the daemon itself is."""
-        board, now, language = self.board(), self.now(), manner.language
+    def _frame(self, request: Request, manner: Manner, seen: Board | None) -> dict[str, Any]:
+        """What every template finds: words, numbers, addresses, who asks, and how the daemon itself is.
+
+        seen: the board that the page was made from already; of many targets it costs time to paint another.
+        """
+        board, now, language = seen or self.board(), self.now(), manner.language
         asked, path = _asked(request), _as_asked(request)
 
         def ago(at: datetime) -> str:

@@ -11,6 +11,8 @@ from quantwatch.record.archive import StoredDecision
 from quantwatch.record.cases import Point
 
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
+_BY_ORDER = _RANK[Kind.OUTCOME] + 0.5
+"""The place of a change that a decision has made: after all that led to it."""
 
 
 def events(
@@ -24,7 +26,11 @@ def events(
     found = [*map(_run, runs), *map(_change, changes), *map(_notice, notices)]
     for one in decisions:
         found += _decision(one)
-    return tuple(sorted(found, key=lambda event: (event.at, _RANK[event.kind])))
+    return tuple(sorted(found, key=lambda event: (event.at, _rank(event))))
+
+
+def _rank(one: Event) -> float:
+    return _BY_ORDER if one.kind is Kind.CHANGE and one.decision is not None else _RANK[one.kind]
 
 
 def _run(one: Point) -> Event:
@@ -62,6 +68,5 @@ def _decision(one: StoredDecision) -> Iterator[Event]:
     outcome = one.intent.outcome
     if outcome is not None:
         tone = Tone.GOOD if outcome.result in DONE else Tone.BAD
-        yield Event(
-            outcome.at, Kind.OUTCOME, f"{outcome.result}: {without_secrets(outcome.detail)}", tone, decision=one.id
-        )
+        ended = f"{order.action} {order.target}: {outcome.result}: {without_secrets(outcome.detail)}"
+        yield Event(outcome.at, Kind.OUTCOME, ended, tone, decision=one.id)

@@ -62,6 +62,11 @@ class Place:
     shifted: float
     mark: str | None
 
+    def first(self, most: int) -> tuple[Choice, ...]:
+        """The most probable tokens, so many at most; the golden one is always among them."""
+        top = self.choices[:most]
+        return top if any(one.golden for one in top) else (*top[:-1], *(one for one in self.choices if one.golden))
+
     @property
     def label(self) -> str:
         """The token's text, or its id."""

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 from quantwatch.act.notice_text import PAGE
-from quantwatch.flow.decision import Ruling
+from quantwatch.flow.decision import Action, Ruling
 from quantwatch.flow.load import Load
-from quantwatch.flow.verdict import BREACHES
+from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.log import without_secrets
 from quantwatch.pages.advice_zh import in_language
 from quantwatch.pages.course import Chart, chart_of
@@ -21,7 +21,7 @@ from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS
 
-MOST_CHOICES = 10
+MOST_CHOICES = 8
 """Tokens that the lists of one position show."""
 
 KNOWN_PARTS = {
@@ -125,9 +125,17 @@ def decision_heading(one: StoredDecision, language: Language) -> str:
 
 def _tone(one: Incident) -> str:
     if one.quality is None or (one.decision is not None and one.decision.id == one.subject):
-        acted = one.decision is not None and one.decision.ruling is Ruling.ACT
-        return "bad" if acted and one.quality in BREACHES else "warn"
+        return "warn" if one.decision is None else _decision_tone(one.decision, one.quality)
     return TONES[tone_of(one.quality)]
+
+
+def _decision_tone(one: StoredDecision, quality: Quality | None) -> str:
+    """Of what was done, not of how it ended: its badge tells that."""
+    if one.ruling is not Ruling.ACT:
+        return "warn"
+    if one.action is Action.RELEASE:
+        return "good"
+    return "bad" if quality in BREACHES else "warn"
 
 
 def _loads(loads: tuple[Load | None, Load | None], language: Language) -> list[str]:

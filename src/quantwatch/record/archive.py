@@ -209,11 +209,11 @@ class Archive:
         """Where an id stands, and the whole of it. An id given whole is never ambiguous."""
         found: list[tuple[Table, str]] = []
         for table in (RUNS, DECISIONS):
-            same = table.c.id == given
-            like = or_(table.c.id.startswith(given, autoescape=True), table.c.id.endswith(given, autoescape=True))
-            whole = connection.execute(select(table.c.id).where(same)).scalars().first()
+            whole = connection.execute(select(table.c.id).where(table.c.id == given)).scalars().first()
             if whole is not None:
                 return table, whole
+        for table in (RUNS, DECISIONS):
+            like = or_(table.c.id.startswith(given, autoescape=True), table.c.id.endswith(given, autoescape=True))
             ids = connection.execute(select(table.c.id).where(like).order_by(table.c.id.desc()).limit(SHOWN + 1))
             found += [(table, key) for key in ids.scalars()]
         if not given or not found:

@@ -44,6 +44,15 @@
     for (const id of event.detail.target.openBefore || []) document.getElementById(id)?.setAttribute("open", "");
   });
 
+  /* Who listens to the page hears a new verdict, and nothing else of what is sent anew. */
+  let verdict = document.getElementById("verdict")?.textContent.trim();
+  document.addEventListener("htmx:afterSwap", () => {
+    const now = document.getElementById("verdict")?.textContent.trim();
+    const spoken = document.getElementById("spoken");
+    if (spoken && now && now !== verdict) spoken.textContent = now;
+    verdict = now;
+  });
+
   const cut = document.getElementById("cut");
   function unanswered() {
     cut.textContent = words["frame.cut"];

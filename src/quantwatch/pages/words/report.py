@@ -34,7 +34,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "report.when": ("When", "时间"),
     "period.title": ("Report of", "报告时段："),
     "period.heading.good": ("No target breached", "没有节点越限"),
-    "period.heading.bad": ("{n} breaches on {targets} targets", "{targets} 个节点上发生 {n} 次越限"),
+    "period.heading.bad": ("Breaches: {n}, targets: {targets}", "越限 {n} 次，涉及 {targets} 个节点"),
     "period.runs": ("{runs} runs, {breaches} of them breaches", "{runs} 次运行，其中 {breaches} 次越限"),
     "period.decisions": ("{n} decisions, {acted} carried out", "{n} 项决策，其中 {acted} 项已执行"),
     "period.cut": (
