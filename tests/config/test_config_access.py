@@ -108,6 +108,13 @@ def test_pages_that_are_open_to_a_network_are_warned_of(tmp_path: Path) -> None:
     assert list(token_advice(server(page="open", tokens=[mine]))) == []
 
 
+def test_a_check_of_the_file_finds_a_useless_token_where_it_can_read_it(tmp_path: Path) -> None:
+    short = token("ada", write(tmp_path / "ada", "hunter2"))
+    (said,) = token_advice(server(tokens=[short]))
+    assert said.startswith("server.tokens[ada]: the token in file:")
+    assert list(token_advice(server(tokens=[short, token("bob", "/gone")]))) == []
+
+
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a name twice": (
         {"tokens": [token("ada", "/a"), token("bob", "/b"), token("ada", "/c")]},

@@ -11,6 +11,7 @@ import pytest
 from quantwatch.daemon.entrance import Entrance
 from quantwatch.daemon.process import Daemon
 from quantwatch.errors import InputError
+from quantwatch.expose.meters import Meters
 from quantwatch.record.archive import Archive
 from support.builders import FakeClock
 from support.daemons import Site, inside, site, until
@@ -165,7 +166,7 @@ def test_a_listener_that_others_reach_keeps_its_tokens_whatever_the_file_says(tm
     tokens = {"admin_token": f"file:{token}"}
     where.content["server"] |= {"admin_listen": "0.0.0.0:9470", **tokens}
     wide = where.write().settings().server
-    entrance = Entrance(wide, clock=FakeClock(), refused=lambda _: None)
+    entrance = Entrance(wide, clock=FakeClock(), meters=Meters())
     assert (entrance.access.rules.open, entrance.access.rules.local, len(entrance.access.keys)) == (False, False, 1)
     where.content["server"] |= {"admin_listen": "127.0.0.1:9470"}
     narrow = where.write().settings().server

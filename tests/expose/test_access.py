@@ -263,6 +263,17 @@ def test_a_session_ends_when_it_is_idle_and_at_the_latest_after_a_shift() -> Non
     assert len(sessions) == 0
 
 
+@pytest.mark.parametrize(("role", "alive"), [(Role.VIEWER, True), (Role.OPERATOR, False), (Role.ADMIN, False)])
+def test_a_page_that_asks_by_itself_keeps_the_session_of_who_only_looks(role: Role, *, alive: bool) -> None:
+    clock = FakeClock()
+    sessions = Sessions(clock)
+    id_, _ = sessions.begin(key(Caller("ada", role, named=True), token("ada")))
+    for _ in range(40):
+        clock.time += IDLE_SECONDS / 20
+        sessions.find(id_, by_itself=True)
+    assert (sessions.find(id_) is not None) is alive
+
+
 def test_sessions_are_few_and_the_idlest_ends_first() -> None:
     sessions = Sessions(FakeClock())
     ids = [sessions.begin(a_key())[0] for _ in range(MOST)]

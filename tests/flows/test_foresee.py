@@ -107,7 +107,7 @@ async def test_an_approval_is_foreseen_with_what_objects_now_and_then_done(tmp_p
         assert (found.action, found.refused) == (Action.ISOLATE, "bob paused all: a look")
         with pytest.raises(InputError) as caught:
             await approve(bench.watch, proposal.decision, author="ada")
-        assert found.refused in str(caught.value)
+        assert "bob paused all: a look" in str(caught.value)
 
         await bench.people.resume(pause.id, author="bob")
         found = await untouched(bench, "approve", proposal.decision)

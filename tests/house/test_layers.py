@@ -64,7 +64,7 @@ OWNERS = {
     "sqlalchemy": ("record/",),
     "stamina": ("net.py",),
     "standardwebhooks": ("act/",),
-    "starlette": ("expose/", "pages/", "daemon/listeners.py", "lab/", "demo/"),
+    "starlette": ("expose/", "pages/", "daemon/listeners.py", "daemon/entrance.py", "lab/", "demo/"),
     "structlog": ("log.py",),
     "torch": ("measure/", "toolkit/", "lab/"),
     "transformers": ("toolkit/", "lab/"),

@@ -286,7 +286,7 @@ async def test_what_is_no_form_is_refused(tmp_path: Path) -> None:
             ({"data": {"reason": "x" * 70_000}}, 413),
         ):
             options["headers"] = {**headers, **options.get("headers", {})}  # type: ignore[dict-item]
-            assert (await browser.asked.post("/actions/hold", **options)).status_code == status  # type: ignore[arg-type]
+            assert (await browser.asked.post("/actions/hold", **options)).status_code == status
     assert place.desk.asked == []
 
 
@@ -463,6 +463,7 @@ async def test_the_pages_offer_what_the_caller_may(tmp_path: Path) -> None:
                 await browser.log_in(name)
             for path in ("/actions", "/nodes/node-a"):
                 assert bool(links.findall((await browser.get(path)).text)) is offered
+        assert set(links.findall((await browser.get("/")).text)) == {"resume", "approve", "reject"}
         found = set(links.findall((await browser.get("/actions")).text))
         assert found == set(ABOUT)
         nodes = [set(links.findall((await browser.get(f"/nodes/{one}")).text)) for one in ("node-a", "node-b")]

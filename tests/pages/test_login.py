@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from quantwatch.expose.access import PageRules
+from quantwatch.expose.sessions import IDLE_SECONDS
 from quantwatch.expose.slowing import FREE
 from quantwatch.pages.login import inside
 from support.desks import HERE, Place, token
@@ -137,6 +138,18 @@ async def test_pages_that_are_not_open_lead_to_the_door(
         reply = await browser.get(path)
         assert (reply.status_code, reply.headers.get("location")) == (status, location)
         assert "node-a" not in reply.text
+
+
+async def test_a_page_that_asks_by_itself_is_led_to_the_door_when_its_session_has_ended(tmp_path: Path) -> None:
+    place = Place(tmp_path, rules=PageRules(open=False))
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        asked = {"HX-Request": "true", "Accept": "*/*"}
+        for _ in range(4):
+            place.clock.time += IDLE_SECONDS / 3.5
+            reply = await browser.get("/?part=fleet", **asked)
+        assert (reply.status_code, reply.headers["hx-redirect"]) == (401, "/login?ended=1")
+        assert "hx-redirect" not in (await browser.get("/api/v1/status", **asked)).headers
 
 
 async def test_after_the_door_one_is_where_one_wanted_to_be(tmp_path: Path) -> None:

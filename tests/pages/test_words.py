@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from quantwatch.flow.access import Role
 from quantwatch.flow.decision import Action, Brake, Lane, Origin, PoolMode, Result, Ruling
 from quantwatch.flow.divergence import Dimension
 from quantwatch.flow.pool import PoolState
@@ -17,6 +18,7 @@ from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages import words as package
+from quantwatch.pages.acting import ABOUT, LASTING
 from quantwatch.pages.chart import CHARTS, RANGES
 from quantwatch.pages.incident import Kind
 from quantwatch.pages.manner import LANGUAGES, THEMES
@@ -82,6 +84,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "identity.": IDENTITY,
     "changed.": ("run", "baseline", "node", "measurement", "limits"),
     **{f"slice.{dimension}.": values for dimension, values in KNOWN_PARTS.items()},
+    "role.": (*Role, "none"),
+    "act.": tuple(ABOUT),
+    "act.does.": tuple(ABOUT),
+    "act.done.": tuple(ABOUT),
+    "act.lasts.": ("", *LASTING),
+    "act.field.": (*sorted(set(ABOUT.values())), "about", "reason", "author", "seconds", "task_set", "scope"),
 }
 """What can follow where a key is put together."""
 

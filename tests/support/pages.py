@@ -11,7 +11,8 @@ import httpx
 from starlette.applications import Starlette
 
 from quantwatch.daemon.desk import Desk
-from quantwatch.expose.admin import Reloaded, admin_app
+from quantwatch.expose.admin import admin_app
+from quantwatch.expose.calls import Reloaded
 from quantwatch.flow.board import Board
 from quantwatch.flow.prompt import Prompt
 from quantwatch.pages.app import LivePage

@@ -92,11 +92,20 @@ def callers_token(server: "ListenSettings", environ: Mapping[str, str]) -> str |
 
 
 def token_advice(server: "ListenSettings") -> Iterator[str]:
-    """What to know of tokens that can be used all the same; starts with the key."""
+    """What to know of tokens before a daemon reads them, and of those that it takes all the same; starts with the key.
+
+    One that cannot be fetched here is left to others: the file may be checked on another machine.
+    """
+    if all(_length(ref) is not None for _, _, ref in _given(server)):
+        try:
+            read_tokens(server)
+        except InputError as exc:
+            yield str(exc)
     for key, caller, ref in _given(server):
         if ref.kind == "file" and _open_to_all(Path(ref.name)):
             yield f"{key}: every user of this machine can read {ref.name}; `chmod o-rwx` it"
-        if not caller.named and _length(ref) < SHORTEST:
+        length = _length(ref)
+        if not caller.named and length is not None and length < SHORTEST:
             yield f"{key}: the token has fewer than {SHORTEST} characters and can be guessed; {MAKE_ONE}"
     if server.page == "open" and not on_loopback(server.admin_listen):
         yield f"server.page: open shows the pages to everybody who reaches {server.admin_listen}"
@@ -132,8 +141,8 @@ def _open_to_all(path: Path) -> bool:
         return False  # whoever reads it tells why that cannot be
 
 
-def _length(ref: SecretRef) -> int:
+def _length(ref: SecretRef) -> int | None:
     try:
         return len(ref.resolve())
     except InputError:
-        return SHORTEST
+        return None

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from quantwatch.clock import Clock, SystemClock
-from quantwatch.config.access import token_advice
 from quantwatch.config.advice import advice
 from quantwatch.config.changes import changes, needing_restart
 from quantwatch.config.load import load_settings, store_file
@@ -27,19 +26,13 @@ from quantwatch.daemon.storing import opened
 from quantwatch.daemon.systemd import Notifier
 from quantwatch.daemon.timetable import Entry, Timetable
 from quantwatch.errors import InputError, QuantwatchError
-from quantwatch.expose.access import Access
-from quantwatch.expose.admin import admin_app
 from quantwatch.expose.app import public_app
-from quantwatch.expose.calls import Calls, Reloaded
+from quantwatch.expose.calls import Reloaded
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.board import BaselineBoard, Board, SelfBoard
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.log import logger
-from quantwatch.pages.acting import Acting
-from quantwatch.pages.app import LivePage
-from quantwatch.pages.reading import Reading
-from quantwatch.pages.site import Site
 from quantwatch.prompts.load import shipped_sets
 
 if TYPE_CHECKING:
@@ -165,8 +158,6 @@ class Daemon:
             log.info("configuration changed", change=line)
         for line in needing_restart(told):
             log.warning("this change waits for a restart", change=line)
-        for line in token_advice(settings.server):
-            log.warning("the configuration is valid, but", advice=line)
         for state in self.memory.left_behind(watch.watchlist.targets):
             log.warning(
                 "a target left the configuration while it is isolated; its isolation stays", target=state.target
@@ -191,10 +182,10 @@ class Daemon:
 
     async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         server = self.settings.server
-        entrance = self._entrance = Entrance(server, clock=self.clock, refused=self.meters.admin_refused)
+        entrance = self._entrance = Entrance(server, clock=self.clock, meters=self.meters)
         apps = {"listen": public_app(self.board, self.meters)}
-        live, counted = self._live_page(stack, entrance.access), self.meters.admin_called
-        apps["admin_listen"] = admin_app(self.board, self.desk, access=entrance.access, pages=live, counted=counted)
+        store = store_file(self.settings, folder=self.file.parent)
+        apps["admin_listen"] = entrance.app(self.board, self.desk, lambda: self.settings, store=store, stack=stack)
         for key, app in apps.items():
             listener = self.listeners[key] = Listener(getattr(server, key), key=f"server.{key}")
             stack.push_async_callback(listener.stop)
@@ -207,14 +198,6 @@ class Daemon:
         if self.agent is not None:
             at["agent_listen"] = self.agent
         log.info("listening", **{key: f"{one.host}:{one.port}" for key, one in at.items()})
-
-    def _live_page(self, stack: contextlib.AsyncExitStack, access: Access) -> LivePage:
-        reading = Reading(store_file(self.settings, folder=self.file.parent))
-        stack.push_async_callback(reading.close)
-        acting = Acting(Calls(self.board, self.desk, self.meters.admin_called), access)
-        shown = lambda: self.settings.expose.prompts.value  # noqa: E731, asked anew for every page
-        site = Site(self.board, reading, self.clock.now, shown, self.desk.golden, who=acting.who)
-        return LivePage(site, acting)
 
     async def _watch(self, keeper: Keeper, stack: contextlib.AsyncExitStack) -> "Watch":
         """Build everything that needs torch, which is imported beside the loop."""

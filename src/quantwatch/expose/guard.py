@@ -19,6 +19,9 @@ READING = ("GET", "HEAD")
 ENTRY = "quantwatch.entry"
 """Where a request's Entry stands in its scope."""
 
+BY_ITSELF = "hx-request"
+"""The header of requests that a page makes for its newest state."""
+
 DOOR = "/login"
 """Where a person gives a token."""
 
@@ -93,7 +96,7 @@ class Guard:
 
     def _session(self, headers: Headers) -> Session | None:
         id_ = cookie(headers, self._access.rules.cookie)
-        return self._access.sessions.find(id_) if id_ else None
+        return self._access.sessions.find(id_, by_itself=BY_ITSELF in headers) if id_ else None
 
     def _reader(self, scope: Scope, headers: Headers, client: str) -> Entry | Response:
         """Somebody without a token: for the door, and for pages where they are open."""
@@ -105,7 +108,10 @@ class Guard:
             return Entry(READER, None, client)
         if page and self._at_the_door and "text/html" in headers.get("accept", ""):
             return see_other(f"{DOOR}?next={quote(path)}" if reading else f"{DOOR}?ended=1")
-        return self._unauthorized(scope, client)
+        reply = self._unauthorized(scope, client)
+        if page and BY_ITSELF in headers:
+            reply.headers["HX-Redirect"] = f"{DOOR}?ended=1"  # the page itself goes there, and not the part of it
+        return reply
 
     def _unauthorized(self, scope: Scope, client: str) -> Response:
         reply = self._refuse("unauthorized", scope, client, UNKNOWN, 401)

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quantwatch.clock import Clock
-from quantwatch.flow.access import Caller
+from quantwatch.flow.access import Caller, Role
 
 IDLE_SECONDS = 1800.0
 LONGEST_SECONDS = 12 * 3600.0
@@ -70,8 +70,12 @@ class Sessions:
             self._open.popitem(last=False)
         return id_, session
 
-    def find(self, id_: str) -> Session | None:
-        """The session of an id, used now; None where it has ended or never was."""
+    def find(self, id_: str, *, by_itself: bool = False) -> Session | None:
+        """The session of an id, used now; None where it has ended or never was.
+
+        by_itself: a page asks for its newest state, and no person. That keeps the session of somebody who only looks,
+        such as a screen on a wall, and not the one of somebody who may act and has gone away.
+        """
         name, now = digest_of(id_.encode("utf-8", "replace")), self._clock.monotonic()
         session = self._open.get(name)
         if session is None:
@@ -79,6 +83,8 @@ class Sessions:
         if now - session.used > IDLE_SECONDS or now - session.began > LONGEST_SECONDS:
             del self._open[name]
             return None
+        if by_itself and session.caller.may(Role.OPERATOR):
+            return session
         session.used = now
         self._open.move_to_end(name)
         return session

@@ -1,6 +1,7 @@
 """The forms by which people act: what shall be done, what that would lead to, and what came of it."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -108,8 +109,9 @@ class _Forms:
     ) -> Response:
         acting = self._acting
         subject = acting.subject(call, given.get("about", ""))
-        values = {"call": call, "kind": ABOUT[call], "given": given, "fault": fault, "subject": subject}
-        values |= {"timed": call in TIMED, "lasting": LASTING, "choices": () if subject else acting.choices(call)}
+        values: dict[str, Any] = {"call": call, "kind": ABOUT[call], "given": given, "fault": fault}
+        values |= {"subject": subject, "choices": () if subject else acting.choices(call)}
+        values |= {"timed": call in TIMED, "lasting": LASTING}
         return await self._site.page(request, "act_form.html", status=status, **values)
 
     async def _against(self, request: Request, call: str) -> Response | None:
@@ -122,15 +124,23 @@ class _Forms:
             asked = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
             return see_other(f"{DOOR}?next={quote(asked, safe='/')}")
         if not entry.caller.may(least):
-            values = {"least": least.value, "name": entry.caller.name, "role": entry.caller.role.value}
-            return await self._refused(request, entry, reason="forbidden", key="act.forbidden", **values)
+            name, role = entry.caller.name, entry.caller.role.value
+            values = {"least": least.value, "name": name, "role": role}
+            return await self._refused(request, entry, reason="forbidden", key="act.forbidden", values=values)
         return None
 
     async def _refused(
-        self, request: Request, entry: Entry, *, reason: str, key: str, status: int = 403, **values: str
+        self,
+        request: Request,
+        entry: Entry,
+        *,
+        reason: str,
+        key: str,
+        status: int = 403,
+        values: Mapping[str, str] | None = None,
     ) -> Response:
         self._acting.access.refused(reason, entry.client, path=request.url.path, caller=entry.caller)
-        return await self._site.page(request, "act_refused.html", status=status, key=key, values=values)
+        return await self._site.page(request, "act_refused.html", status=status, key=key, values=values or {})
 
 
 def _call(request: Request) -> str:

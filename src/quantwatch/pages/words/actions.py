@@ -9,7 +9,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "login.enter": ("Log in", "登录"),
     "login.leave": ("Log out", "退出登录"),
-    "login.as": ("{name} ({role})", "{name}（{role}）"),
+    "login.as": ("{name} ({role})", "{name}（角色：{role}）"),
     "login.wrong": ("This token opens nothing here. Nothing was done.", "该令牌无效。未执行任何操作。"),
     "login.ended": (
         "The session has ended, or its token has changed. Nothing was done; log in and try again.",
@@ -34,6 +34,12 @@ WORDS: dict[str, tuple[str, str]] = {
         "No token is configured, so nobody in a browser can be told from a web page that acts behind their back. "
         "Commands on this machine work as before. To act here, give yourself a token:",
         "尚未配置令牌，因此无法区分浏览器中的操作者与暗中发起请求的网页。本机上的命令照常可用。若要在此操作，请配置令牌：",
+    ),
+    "act.off.example": (
+        "server:\n  tokens:\n    - name: ada\n      role: operator   # viewer, operator, admin\n"
+        "      token: file:/run/secrets/quantwatch_ada   # openssl rand -hex 32",
+        "server:\n  tokens:\n    - name: ada\n      role: operator   # 角色：viewer、operator、admin\n"
+        "      token: file:/run/secrets/quantwatch_ada   # openssl rand -hex 32",
     ),
     "act.off.then": (
         "Then run `quantwatch reload`, and log in. docs/access.md has the rest.",
