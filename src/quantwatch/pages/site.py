@@ -1,5 +1,6 @@
 """What all pages share: templates, words, the frame, and the headers that keep a browser from doing anything else."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -66,13 +67,12 @@ class Site:
     links: list[tuple[str, str]] = field(default_factory=lambda: [("frame.fleet", "/"), ("frame.sets", "/sets")])
     assets: Assets = field(default_factory=Assets)
     templates: Environment = field(default_factory=environment)
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), repr=False)
 
     async def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A whole page. values: what the template names. Written beside the loop, since it can be long."""
         manner = Manner.of(request)
-        body = await run_in_threadpool(
-            self._written, template, self._frame(request, manner, values.get("board")) | values
-        )
+        body = await self._beside(template, self._frame(request, manner, values.get("board")) | values)
         reply = Response(body, status, HEADERS, media_type="text/html; charset=utf-8")
         manner.keep(reply, secure=request.url.scheme == "https")
         return reply
@@ -84,7 +84,7 @@ class Site:
         focus, selection and scroll stay where they are.
         """
         frame = self._frame(request, Manner.of(request), values.get("board")) | values
-        body = await run_in_threadpool(self._written, template, frame)
+        body = await self._beside(template, frame)
         version = hashlib.sha256(_AGO.sub(b"", body)).hexdigest()[:16]
         headers = HEADERS | {"X-Version": version}
         if version == request.headers.get("x-seen"):
@@ -95,6 +95,11 @@ class Site:
         """The page that says what is wrong. detail: a sentence of ours, which holds no secret."""
         known = status if status in (400, 404, 503) else 500
         return await self.page(request, "trouble.html", status=status, title_key=known, detail=detail)
+
+    async def _beside(self, template: str, values: dict[str, Any]) -> bytes:
+        """The text, written in a thread, one page after the other: many threads at once would starve the loop."""
+        async with self._turn:
+            return await run_in_threadpool(self._written, template, values)
 
     def _written(self, template: str, values: dict[str, Any]) -> bytes:
         return self.templates.get_template(template).render(values).encode("utf-8", "backslashreplace")
