@@ -4,7 +4,8 @@ What the daemon says of single nodes (reasons, objections, details) is written i
 as it stands in both languages.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from types import ModuleType
 
 from quantwatch.pages.manner import Language
 from quantwatch.pages.words import actions, decision, evidence, fleet, frame, node, report, sets, states, tokens
@@ -16,9 +17,10 @@ ENGLISH, CHINESE = 0, 1
 _COLUMN: dict[Language, int] = {"en": ENGLISH, "zh": CHINESE}
 
 
-def _all() -> dict[str, tuple[str, str]]:
+def merged(parts: Sequence[ModuleType]) -> dict[str, tuple[str, str]]:
+    """The words of several files. Raises ValueError for a key that two of them have."""
     words: dict[str, tuple[str, str]] = {}
-    for part in PARTS:
+    for part in parts:
         twice = words.keys() & part.WORDS.keys()
         if twice:
             raise ValueError(f"{part.__name__} says again: {', '.join(sorted(twice))}")
@@ -26,7 +28,7 @@ def _all() -> dict[str, tuple[str, str]]:
     return words
 
 
-WORDS: Mapping[str, tuple[str, str]] = _all()
+WORDS: Mapping[str, tuple[str, str]] = merged(PARTS)
 """By key: English, Chinese. Values stand in braces, as str.format takes them."""
 
 
