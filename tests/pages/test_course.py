@@ -89,7 +89,12 @@ def test_nothing_is_drawn_without_a_number(course: list[Point]) -> None:
     assert chart_of(course, None, []) is None
 
 
-SPANS = [(timedelta(hours=2), "00:00"), (timedelta(days=2), "01-01 00:00"), (timedelta(days=30), "01-01")]
+SPANS = [
+    (timedelta(minutes=5), "00:00:00"),
+    (timedelta(hours=2), "00:00"),
+    (timedelta(days=2), "01-01 00:00"),
+    (timedelta(days=30), "01-01"),
+]
 
 
 @pytest.mark.parametrize(("whole", "first"), SPANS)

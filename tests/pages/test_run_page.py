@@ -133,6 +133,12 @@ async def test_without_texts_ids_are_shown_and_how_to_have_texts(store: Path) ->
     assert "answer" not in "".join(one.get("aria-label") or "" for one in page.with_class("tok"))
 
 
+async def test_texts_that_are_not_learned_yet_are_no_matter_of_the_configuration(tmp_path: Path) -> None:
+    page = await seen(incident_store(tmp_path, words=False), RUN)
+    assert "What these ids mean is not known" in page.said
+    assert "expose.prompts" not in page.said
+
+
 async def test_nothing_of_tokens_is_shown_where_the_configuration_says_so(store: Path) -> None:
     page = await seen(store, RUN, "off")
     assert "Tokens are not shown: the configuration says" in page.said

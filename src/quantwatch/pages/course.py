@@ -21,6 +21,9 @@ ROOM = 1.6
 TIMES = 5
 """Labels of the time axis, at most."""
 
+SHORT = timedelta(minutes=10)
+"""Under this the labels of the time axis tell seconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Dot:
@@ -165,6 +168,7 @@ class _Across:
     def ticks(self) -> Iterator[Tick]:
         whole = self.last - self.first
         form = "%m-%d" if whole > timedelta(days=5) else "%m-%d %H:%M" if whole > timedelta(days=1) else "%H:%M"
+        form += ":%S" if whole < SHORT else ""
         for i in range(TIMES):
             at = self.first + whole * i / (TIMES - 1)
             yield Tick(self(at), f"{at.astimezone(UTC):{form}}")

@@ -122,6 +122,7 @@ class Casebook:
         within = (RUNS.c.started >= since, RUNS.c.started < until)
         names = (RUNS.c.target, RUNS.c.task_set)
         counted = select(*names, RUNS.c.quality, func.count()).where(*within).group_by(*names, RUNS.c.quality)
+        # SQLite takes the other columns from the row of the largest value.
         largest = func.max(NUMBERS.c.value).label("kl")
         worst = (
             select(RUNS.c.id, largest)

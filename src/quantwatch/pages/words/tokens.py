@@ -32,6 +32,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "Only ids of tokens are kept. To record what they mean from the next run on, set",
         "仅保存了词元编号。若要从下次运行起记录其文本，请设置",
     ),
+    "tokens.ids_unknown": (
+        "What these ids mean is not known: the servers are asked for it beside the runs, where they have /detokenize.",
+        "尚不知道这些编号的含义：在服务器提供 /detokenize 时，会在运行之余向其询问。",
+    ),
     "tokens.off": (
         "Tokens are not shown: the configuration says `expose.prompts: off`. With `ids` they are kept by number, "
         "with `full` in words.",
