@@ -7,6 +7,8 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from quantwatch.flow.board import Board, PoolBoard, TargetBoard, TaskSetBoard
 from quantwatch.flow.decision import Action, PoolMode
@@ -69,4 +71,10 @@ def live(file: Path, whole: Board) -> Starlette:
     """The pages over a board and a store, without a daemon."""
     site = Site(lambda: whole, Reading(file), lambda: datetime.now(UTC))
     pages = LivePage(site)
-    return Starlette(routes=pages.routes, exception_handlers={HTTPException: pages.failed, Exception: pages.failed})
+
+    async def failed(request: Request, exc: Exception) -> Response:
+        reply = await pages.failed(request, exc)
+        assert reply is not None, "only paths of pages are asked for"
+        return reply
+
+    return Starlette(routes=pages.routes, exception_handlers={HTTPException: failed, Exception: failed})

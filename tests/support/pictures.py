@@ -18,10 +18,10 @@ import yaml
 from PIL import Image
 
 from quantwatch.prompts.load import shipped_sets
-from support.browser import DESKTOP, PHONE, chromium, tab
+from support.browser import DESKTOP, PHONE, Tab, chromium, tab
 from support.daemons import Running, Site, site, started
 from support.gateway import Gateway, served_gateway
-from support.night import admin_call, newest_isolation
+from support.night import TOKENS, admin_call, newest_isolation
 from support.prometheus import wait
 from support.real_model import smollm2
 from support.serving import serving
@@ -37,7 +37,7 @@ RECIPES: dict[str, tuple[str, ...]] = {
 }
 BAD = "int8-b"
 TASK_SETS = ("math",)
-PROMPTS = 6
+PROMPTS = 8
 COLOURS = 128
 LARGEST = 150_000
 """Bytes of a picture."""
@@ -56,6 +56,8 @@ def place(folder: Path, stack: ExitStack) -> Site:
     baseline = stack.enter_context(serving(model, "--port", "0")).ready()
     nodes = {name: stack.enter_context(serving(model, "--port", "0", *recipe)) for name, recipe in RECIPES.items()}
     at = stack.enter_context(served_gateway(Gateway())).url
+    token = folder / "ada.token"
+    token.write_text(TOKENS["admin"])
     for task_set in TASK_SETS:
         short(task_set, folder)
     where = site(
@@ -69,6 +71,7 @@ def place(folder: Path, stack: ExitStack) -> Site:
         gateway={"driver": "webhook", "url": f"{at}/act", "state_url": f"{at}/state"},
         probe={"patience": "1ms", "timeout": "10m", "tokens_per_minute": 1_000_000},
         expose={"prompts": "full"},
+        server={"tokens": [{"name": "ada", "role": "admin", "token": f"file:{token}"}]},
     )
     where.content["baseline"]["gateway_name"] = "fp32"
     where.content["targets"][-1] |= {"scheme": "int4", "pool": "batch"}
@@ -99,10 +102,10 @@ def scene() -> Iterator[Running]:
         remember(where)
         daemon = stack.enter_context(started(where)).ready()
         for name in (BAD, *(one for one in RECIPES if one != BAD)):
-            admin_call(where.admin, "POST", "/api/v1/runs", target=name)
+            admin_call(where.admin, "POST", "/api/v1/runs", token=TOKENS["admin"], target=name)
 
         def done() -> bool:
-            found = admin_call(where.admin, "GET", "/api/v1/status").json()["targets"]
+            found = admin_call(where.admin, "GET", "/api/v1/status", token=TOKENS["admin"]).json()["targets"]
             measured = all(one["quality"] != "unknown" for one in found)
             return measured and [one["target"] for one in found if one["routing"] == "out"] == [BAD]
 
@@ -133,6 +136,15 @@ def taken(page: "Page", file: Path, *, height: int) -> None:
         raise SystemExit(f"{file} has {size} bytes; {LARGEST} are the most")
 
 
+def longest(one: Tab, path: str) -> "Page":
+    """The page of a run with the golden text that has most tokens far apart."""
+    far = {}
+    for number in range(1, one.open(path).locator(".tabs a").count() + 1):
+        page = one.open(f"{path}?prompt={number}")
+        far[number] = page.locator(".tokens .tok.k4, .tokens .tok.k3, .tokens .tok.k2").count()
+    return one.open(f"{path}?prompt={max(far, key=lambda number: far[number])}")
+
+
 def pictures(folder: Path) -> None:
     """Take all of them."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +154,7 @@ def pictures(folder: Path) -> None:
             taken(one.open("/"), folder / "fleet.png", height=DESKTOP[1])
             taken(one.open(f"/nodes/{BAD}"), folder / "node.png", height=DESKTOP[1])
         with tab(browser, origin, dark=True) as one:
-            page = one.open(f"/runs/{newest_isolation(daemon.site.store, BAD)['run']}")
+            page = longest(one, f"/runs/{newest_isolation(daemon.site.store, BAD)['run']}")
             page.locator("#tokens").evaluate("heading => heading.scrollIntoView()")
             page.locator(".tokens .tok.k4, .tokens .tok.k3").first.hover()
             taken(page, folder / "tokens-dark.png", height=DESKTOP[1])
