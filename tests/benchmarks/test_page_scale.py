@@ -1,4 +1,4 @@
-"""What 100,000 runs in the store and 1,000 targets on the board cost the live page, against a store that fills one page.
+"""What 100,000 runs and 1,000 targets cost the live page, against a store that fills one page of each list.
 
 Both sides answer in turn in the same process, so that a busy machine slows them alike; only ratios are held.
 """
