@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from quantwatch.daemon.desk import Desk
-from quantwatch.expose.admin import Reloaded
+from quantwatch.expose.calls import Reloaded
 from quantwatch.pages.words import frame, merged
 from support.pages import Read, see, site
 from support.watching import watching
