@@ -10,7 +10,7 @@ from quantwatch.flow.canary import Canary
 from quantwatch.flow.divergence import Divergence, Estimate, Slice
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
-from quantwatch.flow.load import Load
+from quantwatch.flow.load import COUNTED, Load
 from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Finding
 
@@ -75,11 +75,11 @@ LOAD = ("waiting", "running", "kv_usage", "started", "prompt_tokens", "generated
 
 
 def load_json(load: Load | None) -> dict[str, float | None] | None:
-    """How busy a server was; null where it does not say."""
+    """How busy a server was; null where it does not say. What it counts of its own numbers is there if it counts."""
     if load is None:
         return None
-    values = ((name, getattr(load, name)) for name in LOAD)
-    return {name: json_number(value) for name, value in values}
+    values = {**{name: getattr(load, name) for name in LOAD}, **load.counted}
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def load_of(document: Any) -> Load | None:
@@ -98,6 +98,7 @@ def load_of(document: Any) -> Load | None:
         running=number("running"),
         prompt_tokens=number("prompt_tokens"),
         generated_tokens=number("generated_tokens"),
+        **{name: number(name) for name in COUNTED},
     )
 
 
