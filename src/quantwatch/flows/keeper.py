@@ -24,8 +24,8 @@ MOST_WAITING = 10_000
 MOST_EVIDENCE = 8
 """Runs that wait with their tokens; over this the oldest go on without them.
 
-The tokens of one run are 1 MB in memory with eight prompts of 96 tokens, and 3 MB with the longest ones, many times
-what they are in the store. So all that wait are some 30 MB at most, which a service of a few hundred MB can spare.
+The tokens of one run are 2 MB in memory with eight prompts of 96 tokens, and 5 MB with the longest ones, many times
+what they are in the store. So all that wait are 40 MB at most, which a service of a few hundred MB can spare.
 """
 
 
