@@ -3,6 +3,7 @@
 import math
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,6 +126,21 @@ def test_a_breach_that_was_not_believed_keeps_its_tokens_as_breaches_do(tmp_path
             kept(store, run(number, quality=Quality.INVALID, report=report))
 
     assert with_tokens(tmp_path) == [run(1).id, run(4).id]
+
+
+@pytest.mark.parametrize("quality", [Quality.INCONCLUSIVE, Quality.INVALID])
+def test_runs_that_are_cut_short_do_not_drive_out_broken_numbers_that_were_seen_once(
+    tmp_path: Path, quality: Quality
+) -> None:
+    report = set_report(quality=Quality.INCONCLUSIVE)
+    once = replace(report, observation=replace(report.observation, corruption="NaN in its reply"))
+    most = KEPT[Kind.OPEN]
+    with opened(tmp_path) as store:
+        kept(store, run(1, quality=quality, report=once))
+        for number in range(2, most + 4):
+            kept(store, run(number, quality=Quality.INCONCLUSIVE))
+
+    assert with_tokens(tmp_path) == [run(number).id for number in (1, *range(4, most + 4))]
 
 
 @pytest.mark.parametrize(

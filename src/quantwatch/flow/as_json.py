@@ -10,7 +10,7 @@ from quantwatch.flow.canary import Canary
 from quantwatch.flow.divergence import Divergence, Estimate, Slice
 from quantwatch.flow.handshake import Handshake
 from quantwatch.flow.identity import Identity
-from quantwatch.flow.load import COUNTED, Load
+from quantwatch.flow.load import Load
 from quantwatch.flow.report import Report, SetReport, TargetReport
 from quantwatch.flow.verdict import Finding
 
@@ -98,7 +98,9 @@ def load_of(document: Any) -> Load | None:
         running=number("running"),
         prompt_tokens=number("prompt_tokens"),
         generated_tokens=number("generated_tokens"),
-        **{name: number(name) for name in COUNTED},
+        broken_rows=number("broken_rows"),
+        runaway_rows=number("runaway_rows"),
+        corrupted_requests=number("corrupted_requests"),
     )
 
 

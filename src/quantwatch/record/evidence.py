@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, String, case, delete, func, select
+from sqlalchemy import Connection, Function, Integer, String, case, delete, func, select
 
 from quantwatch.errors import StoreError
 from quantwatch.flow.tokens import PromptSeen, PromptsShown, TokensSeen
@@ -20,27 +20,38 @@ from quantwatch.record.transactions import Transactions
 
 
 class Kind(StrEnum):
-    """What the tokens of a run are worth. BREACH: also one that was found, and then not believed of the baseline."""
+    """What the tokens of a run are worth.
+
+    BREACH: also one that was found, and then not believed of the baseline. BROKEN: broken numbers that were no breach,
+    as they were seen once. OPEN: any other run that cannot decide, be it cut short.
+    """
 
     BREACH = "breach"
+    BROKEN = "broken"
     WARN = "warn"
     OPEN = "inconclusive"
     SOUND = "sound"
     REST = "rest"
 
 
-KEPT = {Kind.BREACH: 100, Kind.WARN: 5, Kind.OPEN: 5, Kind.SOUND: 1, Kind.REST: 1}
-"""Runs of each kind of one target and task set that keep their tokens, the newest: 112 in all.
+KEPT = {Kind.BREACH: 100, Kind.BROKEN: 5, Kind.WARN: 5, Kind.OPEN: 5, Kind.SOUND: 1, Kind.REST: 1}
+"""Runs of each kind of one target and task set that keep their tokens, the newest: 117 in all.
 
 Those that decisions rest on come on top, but for SOUND and REST. Runs that warn come by the hundred, with one picture.
 """
+
+
+def _of_report(name: str, kind: type[String] | type[Integer]) -> Function[Any]:
+    return func.json_extract(RUNS.c.document, f"$.report.{name}", type_=kind)
+
 
 KIND = case(
     (RUNS.c.quality.in_(BREACHES), Kind.BREACH.value),
     (RUNS.c.quality == Quality.OK, Kind.SOUND.value),
     (RUNS.c.quality == Quality.WARN, Kind.WARN.value),
+    (_of_report("verdict", String).in_(sorted(BREACHES)), Kind.BREACH.value),
+    (_of_report("corrupted_positions", Integer) > 0, Kind.BROKEN.value),
     (RUNS.c.quality == Quality.INCONCLUSIVE, Kind.OPEN.value),
-    (func.json_extract(RUNS.c.document, "$.report.verdict", type_=String).in_(sorted(BREACHES)), Kind.BREACH.value),
     else_=Kind.REST.value,
 )
 """The kind of a run in the store: by what it says, and where it says nothing by what its own numbers said."""
