@@ -1,10 +1,13 @@
 """Every number of a Divergence stands in the JSON report under its own name."""
 
+import json
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
-from quantwatch.flow.as_json import set_json
+from quantwatch.flow.as_json import load_json, load_of, set_json
 from quantwatch.flow.divergence import Divergence, Estimate, Estimator, Evidence
+from quantwatch.flow.load import COUNTED, Load
 from quantwatch.flow.observation import Observation
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.report import SetReport
@@ -54,3 +57,13 @@ def test_a_set_without_a_comparison_has_no_numbers() -> None:
     assert [got[name] for name in ("estimator", "kl_mean", "logprob_delta", "variation_low", "entropy_node")] == [
         None
     ] * 5
+
+
+def test_what_a_server_counts_of_its_numbers_is_written_and_may_stand_in_the_schema() -> None:
+    schema = json.loads((Path(__file__).resolve().parents[2] / "docs" / "compare.schema.json").read_bytes())
+    counting = Load(broken_rows=1.0, runaway_rows=2.0, corrupted_requests=3.0)
+    written = load_json(counting)
+    assert written is not None
+    assert set(written) == set(schema["$defs"]["load"]["properties"])
+    assert load_of(written) == counting
+    assert set(load_json(Load()) or ()) == set(schema["$defs"]["load"]["required"]) == set(written) - set(COUNTED)

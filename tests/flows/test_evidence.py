@@ -42,3 +42,10 @@ async def test_without_answers_there_are_no_tokens(tmp_path: Path) -> None:
     comparison.nodes[0].sets[0].answers.clear()
 
     assert await evidence(comparison, PromptsShown.FULL) is None
+
+
+async def test_numbers_of_two_processes_leave_no_tokens(tmp_path: Path) -> None:
+    comparison = gathered(tmp_path, known=True)
+    comparison.nodes[0].void("the server restarted")
+
+    assert await evidence(comparison, PromptsShown.FULL) is None

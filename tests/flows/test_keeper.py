@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,9 +16,10 @@ from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Decision
 from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.run import RunRecord
-from quantwatch.flow.tokens import PromptSeen, TokensSeen
+from quantwatch.flow.tokens import Candidate, PromptSeen, TokenSeen, TokensSeen
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.keeper import MOST_EVIDENCE, Keeper
+from quantwatch.measure.tokens import LONGEST, PROMPTS, WIDTH
 from quantwatch.record.archive import Archive
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Store
@@ -200,3 +202,22 @@ async def test_of_many_runs_that_wait_only_the_newest_keep_their_tokens(tmp_path
 
         assert len(written(tmp_path)) == MOST_EVIDENCE + 2
         assert with_tokens(tmp_path) == [run(number).id for number in range(3, MOST_EVIDENCE + 3)]
+
+
+def test_all_tokens_that_may_wait_are_a_small_part_of_what_the_service_may_use() -> None:
+    def listed() -> tuple[Candidate, ...]:
+        return tuple(Candidate(100_000 + key, -0.1 * key) for key in range(WIDTH))
+
+    def token(position: int) -> TokenSeen:
+        own = -0.1 * position
+        return TokenSeen(position, 100_000 + position, own / 2, own / 3, own / 4, listed(), listed(), own / 5, own / 6)
+
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        longest = tuple(token(1000 + position) for position in range(LONGEST))
+        after_one, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(longest) == LONGEST
+    assert (after_one - before) * PROMPTS * MOST_EVIDENCE < 512 * 2**20 / 10

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from quantwatch.flow.check import Check
+from quantwatch.flow.load import Load
 from quantwatch.flow.pool import PoolStanding
 from quantwatch.flow.state import Axis, Pause, Routing, TargetState
 from quantwatch.flow.verdict import Quality
@@ -49,6 +50,17 @@ def test_numbers_are_those_of_the_last_run_that_gave_any(tmp_path: Path) -> None
     memory = restored(tmp_path)
     assert memory.numbers["int8-a", "math"]["kl_mean"] == 0.02
     assert memory.set_state("int8-a", "math").quality is Quality.UNKNOWN
+
+
+def test_a_new_life_knows_the_latest_counts_of_each_target(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        for number, task_set in ((1, "zeal"), (2, "math")):
+            one = run(number, task_set=task_set, load_before=Load(), load_after=Load(broken_rows=number))
+            store.add_run(one, after(one))
+        mute = run(3, target="int8-b", load_after=Load(prompt_tokens=5))
+        store.add_run(mute, after(mute))
+
+    assert restored(tmp_path).counts == {"int8-a": Load(broken_rows=2)}
 
 
 def test_an_empty_store_leaves_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from starlette.responses import Response
 
 from quantwatch.flow.state import Routing
 from quantwatch.flow.verdict import Quality
@@ -74,6 +75,56 @@ async def test_a_count_that_goes_on_rising_does_not_fill_the_node_with_probes(be
         made += await looked(bench)
         await bench.advance(REST_SECONDS / 5)
     assert made == 2
+
+
+async def test_a_burst_while_the_target_rests_is_found_when_the_rest_is_over(bench: Bench) -> None:
+    counting(bench, 1)
+    assert await looked(bench) == 1
+    counting(bench, 500)
+    await bench.advance(REST_SECONDS / 2)
+    assert await looked(bench) == 0
+    await bench.advance(REST_SECONDS / 2)
+    assert await looked(bench) == 1
+    await bench.advance(REST_SECONDS)
+    assert await looked(bench) == 0
+
+
+async def test_a_rise_that_queued_no_run_is_not_taken_as_heeded(bench: Bench) -> None:
+    worker = bench.watch.workers["a"]
+    worker.close()
+    counting(bench, 3)
+    assert await looked(bench) == 0
+    assert worker.heeded is None
+    assert bench.memory.counts["a"].broken_rows == 0
+
+
+async def test_our_own_probes_in_a_run_that_was_cut_are_no_rise(bench: Bench) -> None:
+    asked: list[str] = []
+
+    def silent_afterwards(path: str) -> Response | None:
+        asked.append(path)
+        return Response("busy", 503) if path == "/metrics" and "/v1/completions" in asked else None
+
+    bench.nodes["a"].replace = silent_afterwards
+    await bench.round()
+    assert bench.runs("a")[-1].loads[1] is None
+    bench.nodes["a"].replace = lambda _: None
+    counting(bench, 6)
+    assert await looked(bench) == 0
+    counting(bench, 7)
+    assert await looked(bench) == 1
+
+
+async def test_after_a_restart_of_ours_the_next_look_finds_a_rise(tmp_path: Path) -> None:
+    async with watching(tmp_path, settings("a")) as bench:
+        counting(bench, 2)
+        await bench.round()
+    async with watching(tmp_path, settings("a")) as bench:
+        await bench.advance(60)
+        counting(bench, 0)
+        assert await looked(bench) == 0
+        counting(bench, 9)
+        assert await looked(bench) == 1
 
 
 async def test_a_node_that_is_known_to_be_corrupted_is_not_asked_for_it(tmp_path: Path) -> None:

@@ -51,12 +51,14 @@ def test_a_run_leaves_its_state_its_numbers_and_its_transitions(tmp_path: Path) 
 
 def test_the_load_of_a_run_comes_back(tmp_path: Path) -> None:
     before = Load(waiting=1, kv_usage=0.5, started=5.0, running=2, prompt_tokens=7, generated_tokens=None)
+    after_it = replace(before, broken_rows=3, corrupted_requests=0)
     with opened(tmp_path) as store:
-        one = run(1, load_before=before)
+        one = run(1, load_before=before, load_after=after_it)
         store.add_run(one, after(one))
         (found,) = store.last_documents().values()
 
-    assert found.loads == (before, None)
+    assert found.loads == (before, after_it)
+    assert set(found.document["load_after"]) - set(found.document["load_before"]) == set(after_it.counted)
 
 
 @pytest.mark.parametrize("older", [{}, {"load_before": None, "load_after": None}, {"load_before": "x"}])

@@ -3,6 +3,7 @@
 import math
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ from quantwatch.flow.verdict import Quality
 from quantwatch.record.archive import Archive
 from quantwatch.record.care import check
 from quantwatch.record.columns import LARGEST, packed, unpacked
-from quantwatch.record.evidence import MOST, ids_in
+from quantwatch.record.evidence import KEPT, Kind, ids_in
 from quantwatch.record.salvage import Count, salvage
 from quantwatch.record.steps import STEPS, tokens_are_kept
 from quantwatch.record.store import Store
-from support.stored import after, at, decision, opened, run
+from support.stored import after, at, decision, opened, run, set_report
 
 SOUND = TokenSeen(
     position=7,
@@ -88,7 +89,7 @@ def test_what_may_not_be_shown_now_is_not_given_out(tmp_path: Path) -> None:
 
 def test_of_sound_runs_only_the_newest_of_each_target_and_task_set_keeps_its_tokens(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
-        for number, quality in enumerate((Quality.OK, Quality.INVALID, Quality.OK), 1):
+        for number, quality in enumerate((Quality.OK, Quality.OK, Quality.OK), 1):
             kept(store, run(number, quality=quality))
         other_set, other_target = run(4, task_set="sql"), run(5, target="int8-b")
         for one in (other_set, other_target):
@@ -106,14 +107,61 @@ def test_runs_to_look_into_keep_their_tokens_beside_the_newest_sound_one(tmp_pat
     assert with_tokens(tmp_path) == [run(number).id for number in (2, 3, 4, 5)]
 
 
-def test_a_node_that_warns_for_months_keeps_the_newest_and_those_that_were_decided_on(tmp_path: Path) -> None:
-    small = TokensSeen((prompt("math-1", 0.25),), 24)
+@pytest.mark.parametrize("useless", [Quality.INVALID, Quality.UNKNOWN, Quality.SKIPPED])
+def test_runs_that_tell_nothing_take_the_place_of_their_kind_alone(tmp_path: Path, useless: Quality) -> None:
+    with opened(tmp_path) as store:
+        for number, quality in enumerate((Quality.OK, useless, useless, Quality.WARN), 1):
+            kept(store, run(number, quality=quality))
+        assert with_tokens(tmp_path) == [run(number).id for number in (1, 3, 4)]
+        kept(store, run(5, quality=Quality.OK))
+
+    assert with_tokens(tmp_path) == [run(number).id for number in (3, 4, 5)]
+
+
+@pytest.mark.parametrize("found", [Quality.DEGRADED, Quality.CORRUPTED])
+def test_a_breach_that_was_not_believed_keeps_its_tokens_as_breaches_do(tmp_path: Path, found: Quality) -> None:
+    with opened(tmp_path) as store:
+        kept(store, run(1, quality=Quality.INVALID, report=set_report(quality=found)))
+        for number, report in ((2, set_report()), (3, None), (4, set_report(quality=Quality.INVALID))):
+            kept(store, run(number, quality=Quality.INVALID, report=report))
+
+    assert with_tokens(tmp_path) == [run(1).id, run(4).id]
+
+
+@pytest.mark.parametrize("quality", [Quality.INCONCLUSIVE, Quality.INVALID])
+def test_runs_that_are_cut_short_do_not_drive_out_broken_numbers_that_were_seen_once(
+    tmp_path: Path, quality: Quality
+) -> None:
+    report = set_report(quality=Quality.INCONCLUSIVE)
+    once = replace(report, observation=replace(report.observation, corruption="NaN in its reply"))
+    most = KEPT[Kind.OPEN]
+    with opened(tmp_path) as store:
+        kept(store, run(1, quality=quality, report=once))
+        for number in range(2, most + 4):
+            kept(store, run(number, quality=Quality.INCONCLUSIVE))
+
+    assert with_tokens(tmp_path) == [run(number).id for number in (1, *range(4, most + 4))]
+
+
+@pytest.mark.parametrize(
+    ("quality", "kind"),
+    [(Quality.DEGRADED, Kind.BREACH), (Quality.WARN, Kind.WARN), (Quality.INCONCLUSIVE, Kind.OPEN)],
+)
+def test_what_comes_for_months_keeps_the_newest_and_those_that_were_decided_on(
+    tmp_path: Path, quality: Quality, kind: Kind
+) -> None:
+    small, most = TokensSeen((prompt("math-1", 0.25),), 24), KEPT[kind]
     with opened(tmp_path) as store:
         store.decide(decision(run=run(2).id))
-        for number in range(1, MOST + 4):
-            kept(store, run(number, quality=Quality.WARN), small)
+        for number in range(1, most + 4):
+            kept(store, run(number, quality=quality), small)
 
-    assert with_tokens(tmp_path) == [run(number).id for number in (2, *range(4, MOST + 4))]
+    assert with_tokens(tmp_path) == [run(number).id for number in (2, *range(4, most + 4))]
+
+
+def test_all_kinds_together_are_as_many_runs_as_the_documentation_says() -> None:
+    said = (Path(__file__).resolve().parents[2] / "docs" / "daemon.md").read_text("utf-8")
+    assert f"That is {sum(KEPT.values())} runs at most" in said
 
 
 def test_tokens_of_no_run_and_of_no_prompt_are_not_kept(tmp_path: Path) -> None:

@@ -75,11 +75,11 @@ LOAD = ("waiting", "running", "kv_usage", "started", "prompt_tokens", "generated
 
 
 def load_json(load: Load | None) -> dict[str, float | None] | None:
-    """How busy a server was; null where it does not say."""
+    """How busy a server was; null where it does not say. What it counts of its own numbers is there if it counts."""
     if load is None:
         return None
-    values = ((name, getattr(load, name)) for name in LOAD)
-    return {name: json_number(value) for name, value in values}
+    values = {**{name: getattr(load, name) for name in LOAD}, **load.counted}
+    return {name: json_number(value) for name, value in values.items()}
 
 
 def load_of(document: Any) -> Load | None:
@@ -98,6 +98,9 @@ def load_of(document: Any) -> Load | None:
         running=number("running"),
         prompt_tokens=number("prompt_tokens"),
         generated_tokens=number("generated_tokens"),
+        broken_rows=number("broken_rows"),
+        runaway_rows=number("runaway_rows"),
+        corrupted_requests=number("corrupted_requests"),
     )
 
 

@@ -45,7 +45,7 @@ class TargetBoard:
     hold_until: before when it does not come back; None where it is not out by us. probation_until: None where it is
     not on probation.
     weight: percent of its own weight that it had at the gateway at the last look, None where nobody weighs.
-    counts: the latest load with what it counts of its own numbers; None where it counts nothing.
+    counts: the load with what it counts of its own numbers, see Memory; None where it counts nothing.
     """
 
     state: TargetState

@@ -11,8 +11,11 @@ log = logger()
 
 
 async def evidence(comparison: Comparison, shown: PromptsShown) -> TokensSeen | None:
-    """The tokens of a run of one node on one task set; None where none are wanted, or nothing was measured."""
-    if shown is PromptsShown.OFF:
+    """The tokens of a run of one node on one task set; None where none are wanted, or nothing was measured.
+
+    Where something forbids the comparison, such as a restart on the way, the answers are of two processes or models.
+    """
+    if shown is PromptsShown.OFF or comparison.nodes[0].obstacle is not None:
         return None
     return await asyncio.to_thread(_taken, comparison)
 

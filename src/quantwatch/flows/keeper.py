@@ -21,8 +21,12 @@ MOST_WAITING = 10_000
 """Runs that wait for the store; over this the second oldest is given up each time, and a counter says so."""
 
 
-MOST_EVIDENCE = 64
-"""Runs that wait with their tokens, some MB; over this the oldest go on without them."""
+MOST_EVIDENCE = 8
+"""Runs that wait with their tokens; over this the oldest go on without them.
+
+The tokens of one run are 2 MB in memory with eight prompts of 96 tokens, and 5 MB with the longest ones, many times
+what they are in the store. So all that wait are 40 MB at most, which a service of a few hundred MB can spare.
+"""
 
 
 @dataclass(frozen=True, slots=True)

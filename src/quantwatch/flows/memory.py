@@ -46,7 +46,7 @@ class Memory:
     for a pool in a storm. yardsticks: by what each target was last found to breach on a task set, see yardstick_of.
     busy: how many runs in a row spared a busy target. loads: how busy a target was before and after its latest run.
     changed: when the quality of each pair changed last.
-    counts: the latest load of each target that counts its own broken numbers.
+    counts: the load of each target that counts its own broken numbers from which a rise is a reason to look.
     """
 
     sets: dict[Pair, SetState] = field(default_factory=dict)
@@ -95,11 +95,11 @@ class Memory:
         self.closed = {(one.target, one.action): one for one in closed}
         self.ended = {one.order.target: one for one in store.last_intents()}
         self.changed = store.last_changes()
-        for pair, run in store.last_documents().items():
-            self.numbers[pair] = run.numbers
-            self.success[pair] = run.ended
+        for pair, run in sorted(store.last_documents().items(), key=lambda one: one[1].ended):
+            self.numbers[pair], self.success[pair] = run.numbers, run.ended
             if self.set_state(*pair).run == run.id:
                 self.loads[pair] = run.loads
+            self.counts |= counting(run.target, *self.loads.get(pair, run.loads))
 
     def pausing(self, now: datetime) -> list[Pause]:
         """Every pause that holds now: those that people or quantwatch made, and windows that are open."""

@@ -1,13 +1,14 @@
 """The tokens behind a run's numbers, and what their ids mean.
 
-Breaches, warnings and broken numbers keep their tokens as long as the run, up to MOST of each target and task set and
-those that decisions rest on; of all other runs only the newest does.
+How many runs of a target and task set keep theirs goes by what the run is worth to whoever looks into it, see KEPT. A
+run takes the place of its own kind alone, so that none that tells nothing drives out the newest sound one.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, Function, Integer, String, case, delete, func, select
 
 from quantwatch.errors import StoreError
 from quantwatch.flow.tokens import PromptSeen, PromptsShown, TokensSeen
@@ -17,11 +18,43 @@ from quantwatch.record.rows import has
 from quantwatch.record.tables import DECISIONS, RUNS, TOKEN_EVIDENCE, TOKEN_TEXTS
 from quantwatch.record.transactions import Transactions
 
-LASTING = BREACHES | {Quality.WARN}
-"""Runs that somebody will want to look into later."""
 
-MOST = 100
-"""Such runs of one target and task set: a node that warns for months would else fill the disk with one picture."""
+class Kind(StrEnum):
+    """What the tokens of a run are worth.
+
+    BREACH: also one that was found, and then not believed of the baseline. BROKEN: broken numbers that were no breach,
+    as they were seen once. OPEN: any other run that cannot decide, be it cut short.
+    """
+
+    BREACH = "breach"
+    BROKEN = "broken"
+    WARN = "warn"
+    OPEN = "inconclusive"
+    SOUND = "sound"
+    REST = "rest"
+
+
+KEPT = {Kind.BREACH: 100, Kind.BROKEN: 5, Kind.WARN: 5, Kind.OPEN: 5, Kind.SOUND: 1, Kind.REST: 1}
+"""Runs of each kind of one target and task set that keep their tokens, the newest: 117 in all.
+
+Those that decisions rest on come on top, but for SOUND and REST. Runs that warn come by the hundred, with one picture.
+"""
+
+
+def _of_report(name: str, kind: type[String] | type[Integer]) -> Function[Any]:
+    return func.json_extract(RUNS.c.document, f"$.report.{name}", type_=kind)
+
+
+KIND = case(
+    (RUNS.c.quality.in_(BREACHES), Kind.BREACH.value),
+    (RUNS.c.quality == Quality.OK, Kind.SOUND.value),
+    (RUNS.c.quality == Quality.WARN, Kind.WARN.value),
+    (_of_report("verdict", String).in_(sorted(BREACHES)), Kind.BREACH.value),
+    (_of_report("corrupted_positions", Integer) > 0, Kind.BROKEN.value),
+    (RUNS.c.quality == Quality.INCONCLUSIVE, Kind.OPEN.value),
+    else_=Kind.REST.value,
+)
+"""The kind of a run in the store: by what it says, and where it says nothing by what its own numbers said."""
 
 AT_ONCE = 500
 """Ids of one question: SQLite takes so many values at the least."""
@@ -67,17 +100,16 @@ class EvidenceRecords(Transactions):
 
 
 def _drop_older(connection: Connection, run: str) -> None:
-    """Drop what a run's tokens take the place of: those of other sound runs of its pair, or of the oldest in need."""
-    pair = connection.execute(select(RUNS.c.target, RUNS.c.task_set, RUNS.c.quality).where(RUNS.c.id == run)).one()
+    """Drop what a run's tokens take the place of: those of the oldest of its kind, target and task set."""
+    own = select(RUNS.c.target, RUNS.c.task_set, KIND.label("kind")).where(RUNS.c.id == run)
+    pair = connection.execute(own).one()
     same = (RUNS.c.target == pair.target, RUNS.c.task_set == pair.task_set)
-    others = select(RUNS.c.id).where(*same, RUNS.c.id.in_(select(TOKEN_EVIDENCE.c.run)))
-    if pair.quality in LASTING:
+    with_tokens = select(RUNS.c.id).where(*same, RUNS.c.id.in_(select(TOKEN_EVIDENCE.c.run)), pair.kind == KIND)
+    if pair.kind not in (Kind.SOUND, Kind.REST):
         decided = select(DECISIONS.c.run).where(DECISIONS.c.run.is_not(None))
-        loose = others.where(RUNS.c.quality.in_(LASTING), RUNS.c.id.not_in(decided))
-        others = loose.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).offset(MOST)
-    else:
-        others = others.where(RUNS.c.quality.not_in(LASTING), RUNS.c.id != run)
-    connection.execute(delete(TOKEN_EVIDENCE).where(TOKEN_EVIDENCE.c.run.in_(others)))
+        with_tokens = with_tokens.where(RUNS.c.id.not_in(decided))
+    older = with_tokens.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).offset(KEPT[Kind(pair.kind)])
+    connection.execute(delete(TOKEN_EVIDENCE).where(TOKEN_EVIDENCE.c.run.in_(older)))
 
 
 def tokens_kept(connection: Connection, run: str, *, shown: PromptsShown) -> TokensSeen | None:
