@@ -105,7 +105,7 @@ def host_alone(url: str) -> str:
     if not parts.scheme or not host:
         return MASK
     bare = f"{parts.scheme}://{host}"
-    return bare if url.rstrip("/") == bare else f"{bare}/{MASK}"
+    return f"{bare}{parts.path}" if parts.path in ("", "/") and url.endswith(host + parts.path) else f"{bare}/{MASK}"
 
 
 def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
