@@ -272,6 +272,12 @@ def is_secret(key: str) -> bool:
 
 def without_secrets(text: str) -> str:
     """A text with passwords of URLs, tokens and cookies masked, cut where it is very long."""
+    text = masked(text)
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
+
+
+def masked(text: str) -> str:
+    """A text of any length with passwords of URLs, tokens and cookies masked, and all else as it was."""
     for pattern, instead in _IN_TEXT:
         text = pattern.sub(instead, text)
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}... ({len(text)} characters)"
+    return text

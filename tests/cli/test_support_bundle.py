@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from quantwatch.cli.bundle_parts import end_of
+from quantwatch.cli.bundle_parts import end_of, end_of_lines
 from quantwatch.cli.main import main
 from quantwatch.config.redaction import Redaction, redaction
 from quantwatch.log import MASK
@@ -188,8 +188,52 @@ def test_of_a_long_log_only_the_end_is_taken_from_the_start_of_a_line(tmp_path: 
     path = tmp_path / "long.log"
     path.write_text("".join(f"line {i}\n" for i in range(100)))
 
-    assert end_of(path, most=25) == "line 98\nline 99\n"
+    assert end_of(path, most=23) == "line 98\nline 99\n"
     assert end_of(path, most=10_000).startswith("line 0\n")
+
+    assert end_of_lines(path.read_bytes(), most=23) == b"line 98\nline 99\n"
+    assert end_of_lines(b"short\n", most=10) == b"short\n"
+
+
+def test_what_is_not_known_is_told_everywhere(place: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    place.content["targets"][0]["api_key"] = "env:QUANTWATCH_TEST_UNSET"
+    place.content["server"]["admin_token"] = f"file:{place.folder / 'no such token'}"
+    place.write()
+    capsys.readouterr()
+    files, manifest = bundled(place)
+    missing = ["env:QUANTWATCH_TEST_UNSET", f"file:{place.folder / 'no such token'}"]
+    said = [f"NOT known here, so masked only by its look: {one}" for one in missing]
+    told = capsys.readouterr().out
+
+    assert sorted(manifest["unknown_secrets"]) == missing
+    assert all(one in files["README.txt"].splitlines() for one in said)
+    assert all(one in told for one in said)
+    assert "QUANTWATCH_TEST_KEY" not in files["README.txt"]
+
+
+def test_a_webhook_that_is_named_or_written_is_nowhere(place: Site, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    behind = "/workflows/0a1b2c3d4e5f6a7b/run?api-version=1&sig=" + IN_PLACE
+    monkeypatch.setenv("QUANTWATCH_TEST_HOOK", f"https://hooks.example/hand{behind}")
+    place.content["notifications"] += [
+        {"name": "teams", "kind": "webhook", "url": f"https://flow.example{behind}"},
+        {"name": "chat", "kind": "slack", "url": "env:QUANTWATCH_TEST_HOOK"},
+    ]
+    place.content["gateway"] = {"driver": "webhook", "url": "https://gateway.example:8443/out/a-g4teway-secret"}
+    place.write()
+    said = [f"POST https://flow.example{behind}", f"POST {behind}", f"at /hand{behind}", "POST /out/a-g4teway-secret"]
+    log.write_text("\n".join(said))
+    with opened(place.folder, name="quantwatch.db") as store:
+        record = replace(run(2), reason=f"cannot reach https://flow.example{behind}")
+        store.add_run(record, after(record))
+    files, _ = bundled(place, "--log", log)
+    shown = yaml.safe_load(files["config/quantwatch.yaml"])
+
+    assert [one for one in (IN_PLACE, "0a1b2c3d4e5f6a7b", "g4teway") if one in "\n".join(files.values())] == []
+    assert [one["url"] for one in shown["notifications"][1:]] == [
+        f"https://flow.example/{MASK}",
+        "env:QUANTWATCH_TEST_HOOK",
+    ]
+    assert shown["gateway"]["url"] == f"https://gateway.example:8443/{MASK}"
 
 
 def test_a_unit_without_a_journal_is_noted(place: Site) -> None:
@@ -271,6 +315,108 @@ def test_ids_of_prompts_stay_and_prompts_do_not() -> None:
     shown = Redaction().document({"prompt": "math-01", "text": "two words", "prompts": 24}, "f")
 
     assert shown == {"prompt": "math-01", "prompts": 24}
+
+
+@pytest.mark.parametrize("key", ["prompt", "prompts", "completion", "text", "content", "generated_text", "messages"])
+def test_one_word_that_is_no_id_goes_and_an_id_stays_under_prompt_alone(key: str) -> None:
+    assert Redaction().document({key: "Hello", "a": 1}, "f") == {"a": 1}
+    assert Redaction().document({key: "Hello.", "a": 1}, "f") == {"a": 1}
+    kept = key in ("prompt", "prompts")
+    assert Redaction().document({key: "sql-late-parcels"}, "f") == ({key: "sql-late-parcels"} if kept else {})
+
+
+LINES = [
+    '2026-11-30T15:00:00+0000 host quantwatch[7]: {"event": "e", "prompt": "PLANTED it", "n": 1} behind',
+    '2026-11-30T15:00:00Z stdout F {"event": "e", "choices": [{"text": "PLANTED"}]}',
+    json.dumps({"log": json.dumps({"event": "e", "completion": "PLANTED"}) + "\n", "stream": "stdout"}),
+    "node {broken} then " + json.dumps({"event": "e", "content": "PLANTED"}),
+    '{"event": "e", "prompt": "PLANTED and cut off',
+    '{"event": "e", "messages": [{"role": "user", "con',
+    "Received request cmpl-1: prompt: 'PLANTED it\\'s', params: SamplingParams(n=1), prompt_token_ids: [128, 4711",
+    "{'event': 'e', 'prompt': \"PLANTED\", 'n': 1}",
+    "e prompt=PLANTED whatever follows",
+    r"e {\"prompt\": \"PLANTED\"}",
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_prompts_are_found_behind_the_beginning_of_a_line(line: str) -> None:
+    made = Redaction()
+    shown = made.text(line, "f")
+
+    assert not any(one in shown for one in ("PLANTED", "4711", "user"))
+    assert made.found["f", "prompt or answer"] > 0
+    assert shown.startswith(line[:2])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'quantwatch_task_set_info{task_set="math",prompts="24"} 1.0',
+        "task_sets.math.prompts: no such prompts file: /etc/quantwatch/math.yaml",
+        "drawn prompts=24 of prompt='math-01'",
+        'host quantwatch[7]: {"event": "compared", "prompts": 24, "prompt": "math-01"} {x}',
+        "{" * 100,
+    ],
+)
+def test_what_is_no_prompt_stays(line: str) -> None:
+    assert Redaction().text(line, "f") == line
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("POST https://hooks.slack.com/services/T0/B0/xyz 404", f"POST https://hooks.slack.com/services/{MASK} 404"),
+        ("'https://discord.com/api/webhooks/1/x-y'", f"'https://discord.com/api/webhooks/{MASK}'"),
+        ("GET http://a/b?v=1&sig=ab%2F1&n=2", f"GET http://a/b?v=1&sig={MASK}&n=2"),
+        (
+            "/b?key=1 /c?token=2 /d?code=3 /e?secret=4",
+            f"/b?key={MASK} /c?token={MASK} /d?code={MASK} /e?secret={MASK}",
+        ),
+        (r"http://a/b?v=1\u0026X-Amz-Signature=0f", rf"http://a/b?v=1\u0026X-Amz-Signature={MASK}"),
+    ],
+)
+def test_addresses_that_let_in_whoever_has_them_are_known_by_their_look(text: str, shown: str) -> None:
+    assert Redaction().text(text, "f") == shown
+
+
+def test_headers_in_the_file_are_known_and_found_elsewhere() -> None:
+    made = redaction("notifications:\n- headers: {X-Team: some-value-of-a-header}\n", {})
+
+    assert made.text("sent some-value-of-a-header", "f") == f"sent {MASK}"
+
+
+def test_secret_parameters_of_any_address_are_known() -> None:
+    made = redaction("baseline:\n  url: https://fp16.example/v1?key=abcdef\n", {})
+
+    assert made.text("sent abcdef to /v1", "f") == f"sent {MASK} to /v1"
+
+
+def test_the_address_of_a_channel_alone_is_no_secret_and_what_is_no_address_is() -> None:
+    text = "notifications:\n- url: http://alerts:9093/\n  runbook_url: http://w/a\n- url: hooks/abcdefgh\n- url: http://[b\n"
+    made = redaction(text, {})
+    shown = yaml.safe_load(made.configuration(text, "f"))["notifications"]
+
+    assert shown == [{"url": "http://alerts:9093/", "runbook_url": "http://w/a"}, {"url": MASK}, {"url": MASK}]
+    assert made.text("to hooks/abcdefgh at http://alerts:9093/", "f") == f"to {MASK} at http://alerts:9093/"
+
+
+def test_a_secret_that_holds_braces_is_masked_whole() -> None:
+    assert Redaction(frozenset({'ab{"c":1}d'})).text('x ab{"c":1}d y', "f") == f"x {MASK} y"
+
+
+@pytest.mark.parametrize("offset", range(-24, 4, 3))
+def test_a_secret_in_a_very_long_line_is_found_wherever_it_stands(offset: int) -> None:
+    line = "word " * 1_630 + "x" * (42 + offset) + " password=abcdefghijkl"
+
+    assert "ijkl" not in Redaction().text(line, "f")
+
+
+@pytest.mark.parametrize("piece", ["a-", "token", "prompt", '{"a":', "?key", "//", 'text:"', "&a.b_"])
+def test_no_long_line_takes_for_ever(piece: str) -> None:
+    line = piece * (200_000 // len(piece))
+
+    assert len(Redaction(frozenset({"secret"})).text(line, "f")) > 0
 
 
 def test_what_is_not_to_be_written_as_yaml_keeps_its_keys_alone() -> None:

@@ -302,6 +302,17 @@ def test_a_restart_is_told_once_and_its_empty_first_board_takes_nothing_away() -
     assert past.series("node-a", "math", Metric.KL_MEAN) == [0.001]
 
 
+def test_a_daemon_that_is_still_starting_takes_nothing_of_what_is_remembered() -> None:
+    past = Past()
+    past.remember("node-a", "math", run="earlier", numbers={"kl_mean": 0.5})
+    again = board_json(starting(Board(board().own, BaselineBoard())))
+    past.take(again, later(0))
+    past.take(again, later(2))
+    past.take(board_json(board(well())), later(4))
+
+    assert past.series("node-a", "math", Metric.KL_MEAN) == [0.5, 0.001]
+
+
 def test_values_are_kept_once_a_run_and_not_for_ever() -> None:
     past = Past()
     for i in range(KEPT_VALUES + 5):

@@ -29,9 +29,12 @@ A support bundle of quantwatch {version}, made {at}.
 
 Look through it before you send it to anybody. Secrets that quantwatch knows of, or that look like secrets, are masked
 as ***; MANIFEST.json counts what was masked in which file. Names and addresses of your servers, reasons of verdicts and
-the log's sentences are in it as they are. Prompts and answers are not: only the ids of prompts.
-
-MANIFEST.json   every file with its size and SHA-256, what was masked, and what could not be gathered
+the log's sentences are in it as they are. Prompts and answers are left out where a name marks them, such as prompt,
+text or content; ids of prompts stay. What a line repeats of a prompt without such a name cannot be told from other
+words and stays, and so does a prompt of one word that looks like an id: look for them in logs/.
+{unknown}
+MANIFEST.json   every file with its size and SHA-256, what was masked, which secrets were not known, and what could not
+                be gathered
 config/         the configuration without comments and secrets, and what `quantwatch check-config` says of it
 system/         versions of quantwatch, Python, the platform and all packages; disk space
 daemon/         what the running daemon shows: /metrics and /api/v1/status
@@ -73,9 +76,15 @@ class Bundle:
         """Add a configuration file without its secrets, or a note of why there is none."""
         self._part(name, lambda: self.redaction.configuration(gather(), name))
 
+    def unknown(self) -> list[str]:
+        """What to tell of each secret that could not be fetched here."""
+        return [f"NOT known here, so masked only by its look: {one}" for one in self.redaction.unknown]
+
     def close(self) -> None:
         """Add what tells of all the others."""
-        self._add("README.txt", README.format(version=__version__, at=f"{self.at:%Y-%m-%d %H:%M:%S} UTC"))
+        unknown = "".join(f"\n{one}" for one in self.unknown())
+        at = f"{self.at:%Y-%m-%d %H:%M:%S} UTC"
+        self._add("README.txt", README.format(version=__version__, at=at, unknown=unknown and f"{unknown}\n"))
         masked = [{"file": file, "what": what, "times": count} for (file, what), count in self.redaction.found.items()]
         manifest = {
             "schema": 1,
@@ -83,6 +92,7 @@ class Bundle:
             "made": self.at.isoformat(timespec="seconds"),
             "files": [asdict(one) for one in self.members],
             "masked": masked,
+            "unknown_secrets": list(self.redaction.unknown),
             "failed": [
                 {"part": one.name.removesuffix(FAILED), "why": one.failed}
                 for one in self.members

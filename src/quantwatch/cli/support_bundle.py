@@ -59,4 +59,6 @@ def command(
         )
     for (file, what), count in written.redaction.found.items():
         say(f"  masked in {file}: {what} ({count} times)")
+    for line in written.unknown():
+        say(f"  {line}")
     say("Look through it before you send it: names, addresses and reasons are in it as they are.")

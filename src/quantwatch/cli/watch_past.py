@@ -47,13 +47,14 @@ class Past:
         said: list[Said] = []
         if self.lost is not None:
             said.append((f"a daemon answers again, after {max(0, (now - self.lost).total_seconds()):.0f} s", "bold"))
-        known = facts(board, now)
-        if self.board is not None and not board["own"]["restored"]:
+        known, restored = facts(board, now), board["own"]["restored"]
+        if self.board is not None and not restored:
             # A daemon that has just begun shows no target yet, which says nothing about any.
             known, board = {**self._facts, **known}, {**board, "targets": self.board["targets"]}
         said += differences(self._facts, known) if self.board is not None else remarkable(known)
         self._facts, self.board, self.seen, self.lost, self.why = known, board, now, None, ""
-        self._keep(board)
+        if restored:
+            self._keep(board)
         return self._told(said, now)
 
     def miss(self, why: str, now: datetime) -> list[Event]:
