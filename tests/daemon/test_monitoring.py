@@ -91,6 +91,8 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """Four targets of which one is not there, clean at first; then two go bad."""
     folder = tmp_path_factory.mktemp("monitoring")
     nodes = {name: node() for name in PROBED}
+    for one in nodes.values():
+        one.more_metrics = 'quantwatch_vllm_broken_logit_rows_total{engine="0"} 0\n'
     with ExitStack() as stack:
         told = {one["name"]: Receiver() for one in loaded(ALERTMANAGER)["receivers"]}
         urls = {name: stack.enter_context(received(one)) for name, one in told.items()}

@@ -45,6 +45,7 @@ from quantwatch.flow.prompt import ProbeMode, PromptSet
 from quantwatch.flow.report import Report
 from quantwatch.flow.run import RunRecord, Trigger
 from quantwatch.flow.state import AWAY, Human, Routing, TargetState
+from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
 from quantwatch.flows.approve import approve, reject
@@ -139,6 +140,7 @@ class Tools:
     """As much of a turn's tools as taking a run in needs."""
 
     clock: HandClock
+    shown: PromptsShown = PromptsShown.IDS
 
 
 class Life:
