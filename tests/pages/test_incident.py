@@ -261,6 +261,47 @@ def test_a_baseline_in_doubt_comes_first(tmp_path: Path) -> None:
     assert one.yardstick.doubts == ("not proven sound", "it drifted")
 
 
+OTHERS = [
+    Matter(Topic.STORM, "llama", "storm", "3 of 4 breach at once", pool="llama"),
+    Matter(Topic.PAUSED, "p-1 pool:llama", "paused", "too many orders failed", pool="llama"),
+    Matter(Topic.PROPOSAL, "pool:llama", "isolate", "waits for a person", pool="llama"),
+]
+
+
+@pytest.mark.parametrize("matter", OTHERS)
+def test_what_stands_for_a_whole_pool_is_no_doubt_about_the_baseline(matter: Matter, tmp_path: Path) -> None:
+    elsewhere = Matter(Topic.STORM, "other", "storm", "another pool", pool="other")
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        told_long_ago = [Notice("n", at(-3000), at(-3000), matter), Notice("m", at(-1), at(-1), elsewhere)]
+        kept.tell(Change(told=told_long_ago))
+    one = gathered(tmp_path / "q.db", degraded().id)
+    assert one.yardstick.doubts == ()
+    assert Cause.BASELINE not in causes(one)
+    notices = [each.said for each in one.timeline if each.kind is Kind.NOTICE]
+    assert notices == [f"told: {matter.topic} {matter.state}: {matter.reason}"]
+
+
+DOUBTS = [
+    (Matter(Topic.BASELINE_UNPROVEN, "baseline", "unproven", "r"), -1, True),
+    (Matter(Topic.REFERENCE, "math", "missing", "r", task_set="math"), -1, True),
+    (Matter(Topic.REFERENCE, "code", "missing", "r", task_set="code"), -1, False),
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r"), 2.4, True),  # while it was measured
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r"), 3, False),
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r", standing=False), -1, False),
+]
+
+
+@pytest.mark.parametrize(("matter", "since", "counts"), DOUBTS)
+def test_a_doubt_counts_from_when_it_stands_and_for_its_task_set(
+    matter: Matter, since: float, *, counts: bool, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        kept.tell(Change(told=[Notice("n", at(since), at(since), matter)]))
+    assert gathered(tmp_path / "q.db", degraded().id).yardstick.doubts == (("r",) if counts else ())
+
+
 @pytest.mark.parametrize("result", [Result.REFUSED, Result.FAILED, Result.CONTRADICTED])
 def test_an_order_that_came_to_nothing_leads_to_its_section(result: Result, tmp_path: Path) -> None:
     with opened(tmp_path) as kept:

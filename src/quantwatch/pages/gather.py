@@ -14,6 +14,7 @@ from quantwatch.judge.threshold import LABELS
 from quantwatch.log import without_secrets
 from quantwatch.pages.causes import advise
 from quantwatch.pages.incident import Event, Exchange, Incident, Number, Part, Period, Yardstick
+from quantwatch.pages.standing import around, doubts
 from quantwatch.pages.timeline import events
 from quantwatch.record.archive import Archive, StoredDecision
 from quantwatch.record.cases import Casebook, Point
@@ -88,7 +89,8 @@ class _Case:
         sound = None if run is None else book.sound_before(run)
         course = [] if run is None else book.course(run, before=BEFORE, after=AFTER)
         decisions = self._decisions(run, decision)
-        timeline = self._timeline(book, course, sound, decisions)
+        pool = _pool(run, decisions)
+        timeline = self._timeline(book, course, sound, decisions, pool=pool)
         whole = self.found
         return Incident(
             made=self.now,
@@ -96,7 +98,7 @@ class _Case:
             subject=whole.id,
             target=whole.target,
             task_set=whole.task_set,
-            pool=_pool(run, decisions),
+            pool=pool,
             quality=None if run is None else run.quality,
             headline=whole.reason,
             run=run,
@@ -114,6 +116,11 @@ class _Case:
             shown=self.shown,
         )
 
+    @property
+    def _at(self) -> datetime:
+        """When it was known what happened: what a run finds out about the baseline is known at its end."""
+        return self.found.ended if isinstance(self.found, StoredRun) else self.found.at
+
     def _decisions(self, run: StoredRun | None, decision: StoredDecision | None) -> list[StoredDecision]:
         based = [] if run is None else self.archive.decisions_on(run.id)
         if decision is None or decision.id in {one.id for one in based}:
@@ -121,34 +128,40 @@ class _Case:
         return [decision, *based]
 
     def _timeline(
-        self, book: Casebook, course: Sequence[Point], sound: StoredRun | None, decisions: Sequence[StoredDecision]
+        self,
+        book: Casebook,
+        course: Sequence[Point],
+        sound: StoredRun | None,
+        decisions: Sequence[StoredDecision],
+        *,
+        pool: str,
     ) -> tuple[Event, ...]:
         at = self.found.started if isinstance(self.found, StoredRun) else self.found.at
         begins = at - RUN_UP if sound is None else min(sound.started, at - RUN_UP)
         since, until = max(begins, at - LONGEST_RUN_UP), at + AFTERMATH
         target = self.found.target
-        around = book.decisions_within(since, until, target=target, limit=MOST)
+        near = book.decisions_within(since, until, target=target, limit=MOST)
         return events(
             runs=[one for one in course if since <= one.started < until],
             changes=book.changes_within(since, until, target=target, limit=MOST),
-            decisions=[*around, *(one for one in decisions if one.id not in {each.id for each in around})],
-            notices=[one for one in book.told_of([target]) if since <= one.since < until or since <= one.at < until],
+            decisions=[*near, *(one for one in decisions if one.id not in {each.id for each in near})],
+            notices=tuple(around(book.told_of([target]), since, until, pool=pool, at=self._at)),
         )
 
     def _yardstick(self, book: Casebook, run: StoredRun | None, decisions: Sequence[StoredDecision]) -> Yardstick:
-        doubts = [
+        against = [
             objection["reason"]
             for one in decisions
             for objection in one.objections
             if objection["brake"] == Brake.YARDSTICK.value
         ]
-        doubts += [f"{one.matter.reason}" for one in book.told_of([]) if one.matter.standing]
+        against += doubts(book.told_of([]), task_set=self.found.task_set, at=self._at)
         identity = None if run is None else run.document.get("baseline")
         if run is None or not identity or not run.numbers:
-            return Yardstick(doubts=tuple(doubts))
+            return Yardstick(doubts=tuple(against))
         kept = self.archive.references(fingerprint(Identity(**identity)), run.numbers["pool"])
         made = sorted(one.made for one in kept)
-        return Yardstick(len(kept), made[0] if made else None, made[-1] if made else None, tuple(doubts))
+        return Yardstick(len(kept), made[0] if made else None, made[-1] if made else None, tuple(against))
 
 
 def numbers_of(run: StoredRun) -> Iterator[Number]:
