@@ -14,7 +14,7 @@ from quantwatch.flow.decision import Brake, Objection, Outcome, Result, Ruling
 from quantwatch.flow.divergence import Dimension
 from quantwatch.flow.load import Load
 from quantwatch.flow.notice import Matter, Notice, Topic
-from quantwatch.flow.observation import Observation
+from quantwatch.flow.observation import Missing, Observation
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Quality
@@ -22,6 +22,7 @@ from quantwatch.pages.advice import REMEDIES, Cause
 from quantwatch.pages.advice_zh import CHINESE, in_language
 from quantwatch.pages.gather import incident_of
 from quantwatch.pages.incident import Incident, Kind, Number, Tone, tone_of
+from quantwatch.pages.report_file import written
 from quantwatch.record.archive import Archive
 from quantwatch.record.notices import Change
 from quantwatch.record.store import Store
@@ -310,6 +311,40 @@ def test_an_order_that_came_to_nothing_leads_to_its_section(result: Result, tmp_
     (found,) = [one for one in gathered(tmp_path / "q.db", "d-1").advice if one.cause is Cause.ORDER]
     assert found.runbook == f"result-{result}"
     assert found.seen == "d-1: it said no"
+
+
+# ------------------------------------------------------------------ what is kept back
+
+
+def leaky() -> RunRecord:
+    """A run whose canary quotes answers, and that misses an answer to a prompt that its reason names."""
+    said = [
+        (Sign.SCRIPT_SALAD, "71% of a free answer's letters are Thai: 'my secret's out"),
+        (Sign.UNKNOWN_NAME, "an answer calls what was not offered, at '$.secret': 'secret'"),
+        (Sign.SCHEMA_MISMATCH, "an answer does not fit its schema: 'secret is too long': 'secret'"),
+    ]
+    missing = (
+        Missing("math-07", Quality.UNKNOWN, "math-07 is not enrolled"),
+        Missing("", Quality.SKIPPED, "not asked any more"),
+    )
+    signs = tuple(Seen(sign, each, "math-05") for sign, each in said)
+    return degraded(report=reported(observation=Observation(24, 24, missing, canary=Canary(4, 4, signs))))
+
+
+@pytest.mark.parametrize("kind", ["html", "md", "json"])
+@pytest.mark.parametrize("shown", PromptsShown)
+def test_answers_and_ids_of_prompts_are_told_as_far_as_may_be_seen(
+    shown: PromptsShown, kind: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(leaky(), after(leaky()))
+    text = written(gathered(tmp_path / "q.db", leaky().id, shown), kind)
+    assert ("secret" in text) is (shown is PromptsShown.FULL)
+    assert "Thai" in text
+    if kind != "md":  # which has no table of missing answers
+        assert ("math-0" in text) is (shown is not PromptsShown.OFF)
+        assert "is not enrolled" in text
+        assert "not asked any more" in text
 
 
 # ------------------------------------------------------------------ the table of advice

@@ -143,6 +143,8 @@ async def test_nothing_of_tokens_is_shown_where_the_configuration_says_so(store:
     page = await seen(store, RUN, "off")
     assert "Tokens are not shown: the configuration says" in page.said
     assert not [one for one in page.with_class("tok") if "tabindex" in one]
+    assert "math-0" not in page.said
+    assert "not shown" in page.said.partition("Prompts without an answer")[2]
 
 
 async def test_a_run_whose_tokens_are_not_kept_says_so(store: Path) -> None:

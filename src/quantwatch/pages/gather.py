@@ -1,7 +1,7 @@
 """Gathers an incident from the store: by a run, by a decision, or all of a period."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,6 +13,7 @@ from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS
 from quantwatch.log import without_secrets
 from quantwatch.pages.causes import advise
+from quantwatch.pages.hidden import kept_back
 from quantwatch.pages.incident import Event, Exchange, Incident, Number, Part, Period, Yardstick
 from quantwatch.pages.standing import around, doubts
 from quantwatch.pages.timeline import events
@@ -85,7 +86,7 @@ class _Case:
     def incident(self) -> Incident:
         book = Casebook(self.archive)
         decision = None if isinstance(self.found, StoredRun) else self.found
-        run = self.found if isinstance(self.found, StoredRun) else book.run(self.found.run or "")
+        run = self._run(book)
         sound = None if run is None else book.sound_before(run)
         course = [] if run is None else book.course(run, before=BEFORE, after=AFTER)
         decisions = self._decisions(run, decision)
@@ -115,6 +116,11 @@ class _Case:
             tokens=None if run is None else self.archive.tokens(run.id, shown=self.shown),
             shown=self.shown,
         )
+
+    def _run(self, book: Casebook) -> StoredRun | None:
+        """The run with as much of answers and prompts as may be seen."""
+        run = self.found if isinstance(self.found, StoredRun) else book.run(self.found.run or "")
+        return None if run is None else replace(run, document=kept_back(run.document, self.shown))
 
     @property
     def _at(self) -> datetime:
