@@ -15,7 +15,7 @@ from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
-from quantwatch.pages.tokens import STEPS, token_view
+from quantwatch.pages.tokens import STEPS, TokenView
 from quantwatch.pages.words import said
 from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
@@ -55,8 +55,8 @@ def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str
     }
 
 
-def incident_values(one: Incident, language: Language, *, prompts: int | None = None) -> dict[str, Any]:
-    """The values of an incident. prompts: how many golden texts at most, the worst first."""
+def incident_values(one: Incident, language: Language, *, tokens: TokenView | None = None) -> dict[str, Any]:
+    """The values of an incident. tokens: as many of them as are shown; to make the view takes long."""
     run = one.run
     return {
         "incident": one,
@@ -64,7 +64,7 @@ def incident_values(one: Incident, language: Language, *, prompts: int | None = 
         "decision": one.decision,
         "report": {} if run is None else run.numbers,
         "numbers": [each for each in one.numbers if each.value is not None or each.verdict is not None],
-        "tokens": None if one.tokens is None else token_view(one.tokens, most=prompts),
+        "tokens": tokens,
         "chart": chart(one),
         "tone": _tone(one),
         "heading": heading(one, language),
