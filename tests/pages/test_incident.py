@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from quantwatch.flow.canary import Canary, Seen, Sign
-from quantwatch.flow.decision import Brake, Objection, Outcome, Result, Ruling
+from quantwatch.flow.decision import Action, Brake, Objection, Outcome, Result, Ruling
 from quantwatch.flow.divergence import Dimension
 from quantwatch.flow.load import Load
 from quantwatch.flow.notice import Matter, Notice, Topic
@@ -233,9 +233,9 @@ def test_a_load_says_nothing_of_a_good_run(tmp_path: Path) -> None:
     assert causes(told(tmp_path, run(2, load_after=Load(waiting=9)), before=run(1))) == []
 
 
-def decided(kept: Store, *objections: Objection, result: Result | None = None) -> None:
+def decided(kept: Store, *objections: Objection, result: Result | None = None, action: Action = Action.ISOLATE) -> None:
     """A decision about run 2 that was held back, or whose order ended so."""
-    made = decision("d-1", run=run(2).id)
+    made = decision("d-1", action=action, run=run(2).id)
     if result is None:
         kept.decide(replace(made, ruling=Ruling.SUPPRESSED, objections=objections))
         return
@@ -260,6 +260,21 @@ def test_a_baseline_in_doubt_comes_first(tmp_path: Path) -> None:
     one = gathered(tmp_path / "q.db", "d-1")
     assert one.advice[0].cause is Cause.BASELINE
     assert one.yardstick.doubts == ("not proven sound", "it drifted")
+
+
+RELEASES = [(Result.FAILED, Cause.RELEASE_ORDER, "result-failed"), (None, Cause.RELEASE_HELD_BACK, "brake-human")]
+
+
+@pytest.mark.parametrize(("result", "cause", "runbook"), RELEASES)
+def test_a_release_that_came_to_nothing_leads_to_no_advice_to_isolate(
+    result: Result | None, cause: Cause, runbook: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(run(2), after(run(2)))
+        decided(kept, Objection(Brake.HUMAN, "held by ada"), result=result, action=Action.RELEASE)
+    (found,) = gathered(tmp_path / "q.db", "d-1").advice
+    assert (found.cause, found.runbook) == (cause, runbook)
+    assert not [step for step in found.remedy.steps if "isolate" in f"{step.said} {step.command}"]
 
 
 OTHERS = [
