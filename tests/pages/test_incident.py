@@ -20,10 +20,12 @@ from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Quality
 from quantwatch.pages.advice import REMEDIES, Cause
 from quantwatch.pages.advice_zh import CHINESE, in_language
-from quantwatch.pages.gather import incident_of
+from quantwatch.pages.gather import incident_of, period_of
 from quantwatch.pages.incident import Incident, Kind, Number, Tone, tone_of
 from quantwatch.pages.report_file import written
+from quantwatch.pages.view import incident_values
 from quantwatch.record.archive import Archive
+from quantwatch.record.cases import OrderCount
 from quantwatch.record.notices import Change
 from quantwatch.record.store import Store
 from support.incidents import UPGRADED, bad_run, incident_store, part
@@ -81,7 +83,10 @@ def test_the_timeline_tells_cause_before_effect(store: Path) -> None:
     carried_out = [Kind.DECISION, Kind.ORDER, Kind.CHANGE, Kind.OUTCOME, Kind.CHANGE]
     assert kinds == [*measured, *carried_out, Kind.RUN, Kind.DECISION]
     assert [each.at for each in one.timeline] == sorted(each.at for each in one.timeline)
-    assert [each.tone for each in one.timeline if each.acted] == [Tone.BAD, Tone.GOOD]  # isolated, released
+    assert [each.tone for each in one.timeline if each.acted] == [
+        Tone.BAD,
+        Tone.WARN,
+    ]  # isolated; no answer
 
 
 def test_what_was_sent_and_answered_holds_no_secret(store: Path) -> None:
@@ -326,6 +331,42 @@ def test_an_order_that_came_to_nothing_leads_to_its_section(result: Result, tmp_
     (found,) = [one for one in gathered(tmp_path / "q.db", "d-1").advice if one.cause is Cause.ORDER]
     assert found.runbook == f"result-{result}"
     assert found.seen == "d-1: it said no"
+
+
+# ------------------------------------------------------------------ what is claimed
+
+
+ENDED = [
+    (Action.RELEASE, Result.VERIFIED, "Release int8-a: carried out, verified", "good", (1, 0, 0)),
+    (Action.RELEASE, Result.REFUSED, "Release int8-a: refused", "bad", (0, 1, 0)),
+    (Action.RELEASE, Result.FAILED, "Release int8-a: failed", "bad", (0, 1, 0)),
+    (Action.RELEASE, Result.WITHDRAWN, "Release int8-a: withdrawn", "warn", (0, 1, 0)),
+    (Action.RELEASE, None, "Release int8-a: ordered, not settled yet", "warn", (0, 0, 1)),
+    (Action.ISOLATE, Result.FAILED, "Isolate int8-a: failed", "bad", (0, 1, 0)),
+    (Action.ISOLATE, None, "Isolate int8-a: ordered, not settled yet", "bad", (0, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("action", "result", "heading", "tone", "counts"), ENDED)
+def test_nothing_is_called_done_before_the_gateway_says_so(
+    action: Action, result: Result | None, heading: str, tone: str, counts: tuple[int, int, int], tmp_path: Path
+) -> None:
+    made = decision("d-1", action=action, run=run(2).id)
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        kept.decide(made, intent=intent(made), state=leaving(made))
+        if result is not None:
+            kept.settle("d-1", Outcome(result, "it said so", at(11), 1))
+    one = gathered(tmp_path / "q.db", "d-1")
+    values = incident_values(one, "en")
+    assert (values["heading"], values["tone"]) == (heading, tone)
+    (event,) = [each for each in one.timeline if each.kind is Kind.DECISION]
+    assert (event.tone is Tone.GOOD) is (tone == "good")
+    with Archive.open(tmp_path / "q.db") as archive:
+        period = period_of(archive, at(0), at(60), now=NOW)
+    assert period.orders == OrderCount(1, *counts)
+    for kind in ("html", "md"):
+        assert ("carried out, verified" in written(period, kind)) is (tone == "good")
 
 
 # ------------------------------------------------------------------ what is kept back

@@ -73,6 +73,7 @@ def period_of(archive: Archive, since: datetime, until: datetime, *, now: dateti
         breaches=tuple(breaches),
         timeline=events(changes=changes, decisions=decisions),
         cut=MOST in (len(decisions), len(breaches), len(changes)),
+        orders=book.orders_within(since, until),
     )
 
 

@@ -8,7 +8,7 @@ from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.pages.advice import Advice
 from quantwatch.record.archive import StoredDecision
-from quantwatch.record.cases import PairCount, Point
+from quantwatch.record.cases import OrderCount, PairCount, Point
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import StoredRun
 
@@ -175,7 +175,10 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What happened between two moments: since <= at < until. cut: a list was longer than what is shown of it."""
+    """What happened between two moments: since <= at < until. cut: a list was longer than what is shown of it.
+
+    orders: what came of all decisions, also of those that are not listed.
+    """
 
     made: datetime
     version: str
@@ -186,3 +189,4 @@ class Period:
     breaches: tuple[Point, ...]
     timeline: tuple[Event, ...]
     cut: bool
+    orders: OrderCount

@@ -58,6 +58,7 @@ def period_json(one: Period) -> dict[str, Any]:
         "since": one.since.isoformat(),
         "until": one.until.isoformat(),
         "cut": one.cut,
+        "orders": {name: getattr(one.orders, name) for name in ("decisions", "done", "failed", "open")},
         "pairs": [_pair(each) for each in one.pairs],
         "decisions": [decision_document(each) for each in one.decisions],
         "breaches": [point_json(each) for each in one.breaches],

@@ -11,7 +11,7 @@ from quantwatch.pages.manner import Language
 from quantwatch.pages.quoted import quoted
 from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
-from quantwatch.pages.view import RUNBOOK, chance, factor_value, heading
+from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, heading
 from quantwatch.pages.words import said
 from quantwatch.record.archive import StoredDecision
 
@@ -219,12 +219,9 @@ class _Page:
         keys = ("report.when", "decision.decision", "period.target", "period.action", "period.ruling", "missing.reason")
         rows = []
         for each in decisions:
-            outcome = None if each.intent is None else each.intent.outcome
-            came = "" if outcome is None else f", {self.t(f'result.{outcome.result}')}"
             why = "; ".join([each.reason, *(f"{held['brake']}: {held['reason']}" for held in each.objections)])
-            ruled = f"{self.t(f'ruling.{each.ruling}')}{came}"
-            what = self.t(f"action.{each.action}")
-            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, ruled, quoted(why)])
+            what, came = self.t(f"action.{each.action}"), became(self.language, each)
+            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, came, quoted(why)])
         return table([self.t(key) for key in keys], rows) if rows else []
 
     def _breaches(self, one: Period) -> list[str]:

@@ -7,13 +7,14 @@ from typing import Any
 
 from sqlalchemy import Select, func, select
 
+from quantwatch.flow.decision import DONE
 from quantwatch.flow.notice import Notice
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import BREACHES, Metric, Quality
 from quantwatch.record.archive import Archive, StoredDecision, runs_wanted, stored_decision, transitions_wanted
 from quantwatch.record.documents import StoredRun
 from quantwatch.record.notices import kept_notices
-from quantwatch.record.tables import DECISIONS, NUMBERS, RUNS, TRANSITIONS
+from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,19 @@ class PairCount:
     def breaches(self) -> int:
         """Runs that breached, confirmed or not."""
         return sum(count for quality, count in self.runs if quality in BREACHES)
+
+
+@dataclass(frozen=True, slots=True)
+class OrderCount:
+    """What came of the decisions of a period. done, failed: orders by how they ended. open: not settled yet.
+
+    decisions: all of them, also those that no order followed from.
+    """
+
+    decisions: int = 0
+    done: int = 0
+    failed: int = 0
+    open: int = 0
 
 
 class Casebook:
@@ -138,6 +152,22 @@ class Casebook:
         for target, task_set, quality, count in rows:
             pairs.setdefault((target, task_set), []).append((quality, count))
         return [PairCount(*pair, tuple(runs), best.get(pair)) for pair, runs in pairs.items()]
+
+    def orders_within(self, since: datetime, until: datetime) -> OrderCount:
+        """What came of the decisions of a period."""
+        sent = INTENTS.c.decision.is_not(None)
+        wanted = select(sent, INTENTS.c.result, func.count()).select_from(
+            DECISIONS.outerjoin(INTENTS, INTENTS.c.decision == DECISIONS.c.id)
+        )
+        within = (DECISIONS.c.at >= since, DECISIONS.c.at < until)
+        with self._archive.reading() as connection:
+            rows = connection.execute(wanted.where(*within).group_by(sent, INTENTS.c.result)).all()
+        return OrderCount(
+            decisions=sum(count for *_, count in rows),
+            done=sum(count for _, result, count in rows if result in DONE),
+            failed=sum(count for _, result, count in rows if result is not None and result not in DONE),
+            open=sum(count for ordered, result, count in rows if ordered and result is None),
+        )
 
     def told_of(self, targets: Sequence[str]) -> list[Notice]:
         """What people were last told of these targets, and of the baseline. The store keeps no older words."""

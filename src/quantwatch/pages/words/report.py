@@ -36,7 +36,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "period.heading.good": ("No target breached", "没有节点越限"),
     "period.heading.bad": ("Breaches: {n}, targets: {targets}", "越限 {n} 次，涉及 {targets} 个节点"),
     "period.runs": ("{runs} runs, {breaches} of them breaches", "{runs} 次运行，其中 {breaches} 次越限"),
-    "period.decisions": ("{n} decisions, {acted} carried out", "{n} 项决策，其中 {acted} 项已执行"),
+    "period.decisions": (
+        "{n} decisions: {done} carried out, {failed} came to nothing at the gateway, {open} not settled yet",
+        "{n} 项决策：{done} 项已执行，{failed} 项未在网关生效，{open} 项尚未了结",
+    ),
     "period.cut": (
         "So much happened that lists are cut; a shorter period shows everything.",
         "事件过多，列表已截断；缩短时段可查看全部内容。",
