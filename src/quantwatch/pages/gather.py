@@ -14,7 +14,7 @@ from quantwatch.judge.threshold import LABELS
 from quantwatch.log import without_secrets
 from quantwatch.pages.causes import advise
 from quantwatch.pages.hidden import kept_back
-from quantwatch.pages.incident import Event, Exchange, Incident, Number, Part, Period, Yardstick
+from quantwatch.pages.incident import Event, Exchange, Incident, LeftOut, Number, Part, Period, Yardstick
 from quantwatch.pages.standing import around, doubts
 from quantwatch.pages.timeline import events
 from quantwatch.record.archive import Archive, StoredDecision
@@ -34,7 +34,7 @@ AFTERMATH = timedelta(days=1)
 """How long after a run or decision things still count to it."""
 
 MOST = 500
-"""Rows of one kind in a timeline or a period."""
+"""Rows of one kind in a timeline or a period, the newest; a report says how many it leaves out."""
 
 PLAIN = (
     ("kl_median", "median KL"),
@@ -63,17 +63,22 @@ def period_of(archive: Archive, since: datetime, until: datetime, *, now: dateti
     decisions = book.decisions_within(since, until, limit=MOST)
     breaches = book.breaches_within(since, until, limit=MOST)
     changes = book.changes_within(since, until, limit=MOST)
+    pairs, orders = book.counts_within(since, until), book.orders_within(since, until)
     return Period(
         made=now,
         version=__version__,
         since=since,
         until=until,
-        pairs=tuple(book.counts_within(since, until)),
+        pairs=tuple(pairs),
         decisions=tuple(decisions),
         breaches=tuple(breaches),
         timeline=events(changes=changes, decisions=decisions),
-        cut=MOST in (len(decisions), len(breaches), len(changes)),
-        orders=book.orders_within(since, until),
+        orders=orders,
+        left_out=LeftOut(
+            breaches=sum(one.breaches for one in pairs) - len(breaches),
+            decisions=orders.decisions - len(decisions),
+            changes=book.how_many("changes", since, until) - len(changes),
+        ),
     )
 
 
@@ -92,7 +97,7 @@ class _Case:
         course = [] if run is None else book.course(run, before=BEFORE, after=AFTER)
         decisions = self._decisions(run, decision)
         pool = _pool(run, decisions)
-        timeline = self._timeline(book, course, sound, decisions, pool=pool)
+        timeline, left_out = self._timeline(book, course, sound, decisions, pool=pool)
         whole = self.found
         return Incident(
             made=self.now,
@@ -116,6 +121,7 @@ class _Case:
             yardstick=self._yardstick(book, run, decisions),
             tokens=None if run is None else self.archive.tokens(run.id, shown=self.shown),
             shown=self.shown,
+            left_out=left_out,
         )
 
     def _run(self, book: Casebook) -> StoredRun | None:
@@ -142,18 +148,29 @@ class _Case:
         decisions: Sequence[StoredDecision],
         *,
         pool: str,
-    ) -> tuple[Event, ...]:
+    ) -> tuple[tuple[Event, ...], LeftOut]:
         at = self.found.started if isinstance(self.found, StoredRun) else self.found.at
         begins = at - RUN_UP if sound is None else min(sound.started, at - RUN_UP)
         since, until = max(begins, at - LONGEST_RUN_UP), at + AFTERMATH
         target = self.found.target
         near = book.decisions_within(since, until, target=target, limit=MOST)
-        return events(
-            runs=[one for one in course if since <= one.started < until],
-            changes=book.changes_within(since, until, target=target, limit=MOST),
+        runs = [one for one in course if since <= one.started < until]
+        newest = book.changes_within(since, until, target=target, limit=MOST)
+        own = [each for one in decisions for each in one.transitions if since <= each.at < until]
+        changes = [*newest, *(one for one in own if one not in newest)]
+        measured = 0 if not course else book.how_many("runs", since, until, target=target, task_set=course[0].task_set)
+        left_out = LeftOut(
+            runs=measured - len(runs),
+            decisions=book.how_many("decisions", since, until, target=target) - len(near),
+            changes=book.how_many("changes", since, until, target=target) - len(changes),
+        )
+        found = events(
+            runs=runs,
+            changes=changes,
             decisions=[*near, *(one for one in decisions if one.id not in {each.id for each in near})],
             notices=tuple(around(book.told_of([target]), since, until, pool=pool, at=self._at)),
         )
+        return found, left_out
 
     def _yardstick(self, book: Casebook, run: StoredRun | None, decisions: Sequence[StoredDecision]) -> Yardstick:
         against = [

@@ -79,12 +79,11 @@ def incident_values(one: Incident, language: Language, *, tokens: TokenView | No
 
 def period_values(one: Period, language: Language) -> dict[str, Any]:
     """The values of a period."""
-    targets = {each.target for each in one.breaches}
-    key = "period.heading.bad" if one.breaches else "period.heading.good"
+    key = "period.heading.bad" if one.breached else "period.heading.good"
     return {
         "period": one,
-        "tone": "bad" if one.breaches else "good",
-        "heading": said(key, language, n=len(one.breaches), targets=len(targets)),
+        "tone": "bad" if one.breached else "good",
+        "heading": said(key, language, n=one.breached, targets=one.targets),
         "runs": sum(each.total for each in one.pairs),
         "orders": one.orders,
     }
