@@ -15,10 +15,18 @@ from quantwatch.cli.main import main
 from quantwatch.cli.report import command, moments
 from quantwatch.errors import InputError
 from quantwatch.flow.notice import Matter, Notice, Topic
+from quantwatch.flow.state import Axis, Transition
+from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Finding, Limit, Metric, Quality
+from quantwatch.pages.gather import incident_of, period_of
+from quantwatch.pages.incident import Kind
+from quantwatch.pages.manner import Language
+from quantwatch.pages.report_file import written as written_as
+from quantwatch.pages.report_json import incident_json, period_json
+from quantwatch.record.archive import Archive
 from quantwatch.record.notices import Change
 from support.incidents import EVIL, bad_run, incident_store
-from support.stored import after, at, decision, intent, leaving, opened, run, set_report
+from support.stored import add_many, after, at, decision, intent, leaving, opened, run, set_report
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = typer.Typer()
@@ -205,6 +213,50 @@ def test_a_period_tells_all_breaches_and_decisions(folder: Path, tmp_path: Path)
     assert [one["id"] for one in content["breaches"]] == [bad_run().id]
     assert [one["id"] for one in content["decisions"]] == ["d-held", "d-1", "d-back"]
     assert content["cut"] is False
+
+
+@pytest.fixture(scope="module")
+def crowded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with more breaches and changes of one hour than a report lists; the first breach is of another node."""
+    place = tmp_path_factory.mktemp("crowded")
+    began = [run(0, 0.12, quality=Quality.DEGRADED, target="int8-b")]
+    began += [run(i, 0.12, quality=Quality.DEGRADED, started=at(1 + i / 20)) for i in range(1, 602)]
+    flapping = [Transition(at(1 + i / 20), "int8-a", Axis.QUALITY, "ok", "degraded", f"no {i}") for i in range(701)]
+    with opened(place) as kept:
+        kept.add_run(began[0], after(began[0]))
+        kept.add_run(began[1], after(began[1]), flapping)
+    add_many(place / "q.db", began[2:])
+    return place
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_period_that_is_cut_counts_everything_and_says_what_it_leaves_out(lang: Language, crowded: Path) -> None:
+    with Archive.open(crowded / "q.db") as archive:
+        one = period_of(archive, at(0), at(60), now=NOW)
+    content = period_json(one)
+    assert content["cut"] is True
+    assert content["left_out"] == {"runs": 0, "breaches": 102, "decisions": 0, "changes": 201}
+    assert content["breached"] == {"runs": 602, "targets": 2}
+    assert content["breaches"][-1]["id"] == run(601).id
+    texts = [written_as(one, "html", lang), written_as(one, "md", lang)]
+    heads = {
+        "en": ("Breaches: 602, targets: 2", "602 runs, 602 of them breaches"),
+        "zh": ("越限 602 次，涉及 2 个节点",),
+    }
+    assert all(head in texts[0] for head in heads[lang])
+    left = {"en": "102 breaches, 0 decisions, 201 changes", "zh": "越限 102 次、决策 0 项、变更 201 项"}[lang]
+    assert all(left in text for text in texts)
+
+
+def test_an_incident_that_is_cut_says_what_it_leaves_out(crowded: Path) -> None:
+    with Archive.open(crowded / "q.db") as archive:
+        one = incident_of(archive, archive.run(run(300).id), now=NOW, shown=PromptsShown.IDS)
+    assert incident_json(one)["left_out"] == {"runs": 601 - 81, "breaches": 0, "decisions": 0, "changes": 201}
+    assert "no 700" in [each.said for each in one.timeline if each.kind is Kind.CHANGE][-1]
+    for kind in ("html", "md"):
+        told = "Not listed of this time: 520 runs of this node and task set, 0 decisions, 201 changes."
+        assert told in written_as(one, kind)
+    assert "56 more runs before and after are not listed here." in written_as(one, "md")
 
 
 @pytest.mark.parametrize("kind", ["html", "md"])

@@ -10,19 +10,22 @@ from typing import Any
 import pytest
 
 from quantwatch.flow.canary import Canary, Seen, Sign
-from quantwatch.flow.decision import Brake, Objection, Outcome, Result, Ruling
+from quantwatch.flow.decision import Action, Brake, Objection, Outcome, Result, Ruling
 from quantwatch.flow.divergence import Dimension
 from quantwatch.flow.load import Load
 from quantwatch.flow.notice import Matter, Notice, Topic
-from quantwatch.flow.observation import Observation
+from quantwatch.flow.observation import Missing, Observation
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.tokens import PromptsShown
 from quantwatch.flow.verdict import Quality
 from quantwatch.pages.advice import REMEDIES, Cause
 from quantwatch.pages.advice_zh import CHINESE, in_language
-from quantwatch.pages.gather import incident_of
+from quantwatch.pages.gather import incident_of, period_of
 from quantwatch.pages.incident import Incident, Kind, Number, Tone, tone_of
+from quantwatch.pages.report_file import written
+from quantwatch.pages.view import incident_values
 from quantwatch.record.archive import Archive
+from quantwatch.record.cases import OrderCount
 from quantwatch.record.notices import Change
 from quantwatch.record.store import Store
 from support.incidents import UPGRADED, bad_run, incident_store, part
@@ -80,7 +83,10 @@ def test_the_timeline_tells_cause_before_effect(store: Path) -> None:
     carried_out = [Kind.DECISION, Kind.ORDER, Kind.CHANGE, Kind.OUTCOME, Kind.CHANGE]
     assert kinds == [*measured, *carried_out, Kind.RUN, Kind.DECISION]
     assert [each.at for each in one.timeline] == sorted(each.at for each in one.timeline)
-    assert [each.tone for each in one.timeline if each.acted] == [Tone.BAD, Tone.GOOD]  # isolated, released
+    assert [each.tone for each in one.timeline if each.acted] == [
+        Tone.BAD,
+        Tone.WARN,
+    ]  # isolated; no answer
 
 
 def test_what_was_sent_and_answered_holds_no_secret(store: Path) -> None:
@@ -232,9 +238,9 @@ def test_a_load_says_nothing_of_a_good_run(tmp_path: Path) -> None:
     assert causes(told(tmp_path, run(2, load_after=Load(waiting=9)), before=run(1))) == []
 
 
-def decided(kept: Store, *objections: Objection, result: Result | None = None) -> None:
+def decided(kept: Store, *objections: Objection, result: Result | None = None, action: Action = Action.ISOLATE) -> None:
     """A decision about run 2 that was held back, or whose order ended so."""
-    made = decision("d-1", run=run(2).id)
+    made = decision("d-1", action=action, run=run(2).id)
     if result is None:
         kept.decide(replace(made, ruling=Ruling.SUPPRESSED, objections=objections))
         return
@@ -261,6 +267,62 @@ def test_a_baseline_in_doubt_comes_first(tmp_path: Path) -> None:
     assert one.yardstick.doubts == ("not proven sound", "it drifted")
 
 
+RELEASES = [(Result.FAILED, Cause.RELEASE_ORDER, "result-failed"), (None, Cause.RELEASE_HELD_BACK, "brake-human")]
+
+
+@pytest.mark.parametrize(("result", "cause", "runbook"), RELEASES)
+def test_a_release_that_came_to_nothing_leads_to_no_advice_to_isolate(
+    result: Result | None, cause: Cause, runbook: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(run(2), after(run(2)))
+        decided(kept, Objection(Brake.HUMAN, "held by ada"), result=result, action=Action.RELEASE)
+    (found,) = gathered(tmp_path / "q.db", "d-1").advice
+    assert (found.cause, found.runbook) == (cause, runbook)
+    assert not [step for step in found.remedy.steps if "isolate" in f"{step.said} {step.command}"]
+
+
+OTHERS = [
+    Matter(Topic.STORM, "llama", "storm", "3 of 4 breach at once", pool="llama"),
+    Matter(Topic.PAUSED, "p-1 pool:llama", "paused", "too many orders failed", pool="llama"),
+    Matter(Topic.PROPOSAL, "pool:llama", "isolate", "waits for a person", pool="llama"),
+]
+
+
+@pytest.mark.parametrize("matter", OTHERS)
+def test_what_stands_for_a_whole_pool_is_no_doubt_about_the_baseline(matter: Matter, tmp_path: Path) -> None:
+    elsewhere = Matter(Topic.STORM, "other", "storm", "another pool", pool="other")
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        told_long_ago = [Notice("n", at(-3000), at(-3000), matter), Notice("m", at(-1), at(-1), elsewhere)]
+        kept.tell(Change(told=told_long_ago))
+    one = gathered(tmp_path / "q.db", degraded().id)
+    assert one.yardstick.doubts == ()
+    assert Cause.BASELINE not in causes(one)
+    notices = [each.said for each in one.timeline if each.kind is Kind.NOTICE]
+    assert notices == [f"told: {matter.topic} {matter.state}: {matter.reason}"]
+
+
+DOUBTS = [
+    (Matter(Topic.BASELINE_UNPROVEN, "baseline", "unproven", "r"), -1, True),
+    (Matter(Topic.REFERENCE, "math", "missing", "r", task_set="math"), -1, True),
+    (Matter(Topic.REFERENCE, "code", "missing", "r", task_set="code"), -1, False),
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r"), 2.4, True),  # while it was measured
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r"), 3, False),
+    (Matter(Topic.BASELINE_MOVED, "baseline", "moved", "r", standing=False), -1, False),
+]
+
+
+@pytest.mark.parametrize(("matter", "since", "counts"), DOUBTS)
+def test_a_doubt_counts_from_when_it_stands_and_for_its_task_set(
+    matter: Matter, since: float, *, counts: bool, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        kept.tell(Change(told=[Notice("n", at(since), at(since), matter)]))
+    assert gathered(tmp_path / "q.db", degraded().id).yardstick.doubts == (("r",) if counts else ())
+
+
 @pytest.mark.parametrize("result", [Result.REFUSED, Result.FAILED, Result.CONTRADICTED])
 def test_an_order_that_came_to_nothing_leads_to_its_section(result: Result, tmp_path: Path) -> None:
     with opened(tmp_path) as kept:
@@ -269,6 +331,76 @@ def test_an_order_that_came_to_nothing_leads_to_its_section(result: Result, tmp_
     (found,) = [one for one in gathered(tmp_path / "q.db", "d-1").advice if one.cause is Cause.ORDER]
     assert found.runbook == f"result-{result}"
     assert found.seen == "d-1: it said no"
+
+
+# ------------------------------------------------------------------ what is claimed
+
+
+ENDED = [
+    (Action.RELEASE, Result.VERIFIED, "Release int8-a: carried out, verified", "good", (1, 0, 0)),
+    (Action.RELEASE, Result.REFUSED, "Release int8-a: refused", "bad", (0, 1, 0)),
+    (Action.RELEASE, Result.FAILED, "Release int8-a: failed", "bad", (0, 1, 0)),
+    (Action.RELEASE, Result.WITHDRAWN, "Release int8-a: withdrawn", "warn", (0, 1, 0)),
+    (Action.RELEASE, None, "Release int8-a: ordered, not settled yet", "warn", (0, 0, 1)),
+    (Action.ISOLATE, Result.FAILED, "Isolate int8-a: failed", "bad", (0, 1, 0)),
+    (Action.ISOLATE, None, "Isolate int8-a: ordered, not settled yet", "bad", (0, 0, 1)),
+]
+
+
+@pytest.mark.parametrize(("action", "result", "heading", "tone", "counts"), ENDED)
+def test_nothing_is_called_done_before_the_gateway_says_so(
+    action: Action, result: Result | None, heading: str, tone: str, counts: tuple[int, int, int], tmp_path: Path
+) -> None:
+    made = decision("d-1", action=action, run=run(2).id)
+    with opened(tmp_path) as kept:
+        kept.add_run(degraded(), after(degraded()))
+        kept.decide(made, intent=intent(made), state=leaving(made))
+        if result is not None:
+            kept.settle("d-1", Outcome(result, "it said so", at(11), 1))
+    one = gathered(tmp_path / "q.db", "d-1")
+    values = incident_values(one, "en")
+    assert (values["heading"], values["tone"]) == (heading, tone)
+    (event,) = [each for each in one.timeline if each.kind is Kind.DECISION]
+    assert (event.tone is Tone.GOOD) is (tone == "good")
+    with Archive.open(tmp_path / "q.db") as archive:
+        period = period_of(archive, at(0), at(60), now=NOW)
+    assert period.orders == OrderCount(1, *counts)
+    for kind in ("html", "md"):
+        assert ("carried out, verified" in written(period, kind)) is (tone == "good")
+
+
+# ------------------------------------------------------------------ what is kept back
+
+
+def leaky() -> RunRecord:
+    """A run whose canary quotes answers, and that misses an answer to a prompt that its reason names."""
+    said = [
+        (Sign.SCRIPT_SALAD, "71% of a free answer's letters are Thai: 'my secret's out"),
+        (Sign.UNKNOWN_NAME, "an answer calls what was not offered, at '$.secret': 'secret'"),
+        (Sign.SCHEMA_MISMATCH, "an answer does not fit its schema: 'secret is too long': 'secret'"),
+    ]
+    missing = (
+        Missing("math-07", Quality.UNKNOWN, "math-07 is not enrolled"),
+        Missing("", Quality.SKIPPED, "not asked any more"),
+    )
+    signs = tuple(Seen(sign, each, "math-05") for sign, each in said)
+    return degraded(report=reported(observation=Observation(24, 24, missing, canary=Canary(4, 4, signs))))
+
+
+@pytest.mark.parametrize("kind", ["html", "md", "json"])
+@pytest.mark.parametrize("shown", PromptsShown)
+def test_answers_and_ids_of_prompts_are_told_as_far_as_may_be_seen(
+    shown: PromptsShown, kind: str, tmp_path: Path
+) -> None:
+    with opened(tmp_path) as kept:
+        kept.add_run(leaky(), after(leaky()))
+    text = written(gathered(tmp_path / "q.db", leaky().id, shown), kind)
+    assert ("secret" in text) is (shown is PromptsShown.FULL)
+    assert "Thai" in text
+    if kind != "md":  # which has no table of missing answers
+        assert ("math-0" in text) is (shown is not PromptsShown.OFF)
+        assert "is not enrolled" in text
+        assert "not asked any more" in text
 
 
 # ------------------------------------------------------------------ the table of advice

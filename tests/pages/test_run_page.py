@@ -17,9 +17,14 @@ from starlette.exceptions import HTTPException
 from quantwatch.errors import InputError
 from quantwatch.flow.decision import Action, Ruling
 from quantwatch.flow.proposal import Fate, Proposal
+from quantwatch.flow.tokens import PromptsShown
 from quantwatch.pages.app import LivePage
+from quantwatch.pages.gather import incident_of
 from quantwatch.pages.reading import Reading
+from quantwatch.pages.run import run_values
 from quantwatch.pages.site import Shown, Site
+from quantwatch.pages.view import incident_values
+from quantwatch.record.archive import Archive
 from support.asking import ask
 from support.boards import rich_board
 from support.incidents import EVIL, bad_run, incident_store, token, tokens_seen
@@ -126,6 +131,17 @@ async def test_another_prompt_is_chosen_by_the_address(store: Path) -> None:
         assert "math-03: 40 tokens of prompt" in (await seen(store, f"{RUN}?prompt={odd}")).said
 
 
+def test_positions_are_built_of_the_chosen_prompt_alone_and_of_none_for_a_decision(store: Path) -> None:
+    with Archive.open(store) as archive:
+        by_run, by_decision = (
+            incident_of(archive, archive.find(wanted), now=NOW, shown=PromptsShown.FULL)
+            for wanted in (bad_run().id, "d-1")
+        )
+    view = run_values(by_run, "en", "2")["tokens"]
+    assert [len(one.places) for one in view.prompts] == [0, 96, 0]
+    assert incident_values(by_decision, "en")["tokens"] is None
+
+
 async def test_without_texts_ids_are_shown_and_how_to_have_texts(store: Path) -> None:
     page = await seen(store, RUN, "ids")
     assert "expose.prompts: full" in page.said
@@ -143,6 +159,8 @@ async def test_nothing_of_tokens_is_shown_where_the_configuration_says_so(store:
     page = await seen(store, RUN, "off")
     assert "Tokens are not shown: the configuration says" in page.said
     assert not [one for one in page.with_class("tok") if "tabindex" in one]
+    assert "math-0" not in page.said
+    assert "not shown" in page.said.partition("Prompts without an answer")[2]
 
 
 async def test_a_run_whose_tokens_are_not_kept_says_so(store: Path) -> None:

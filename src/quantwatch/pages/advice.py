@@ -33,6 +33,8 @@ class Cause(StrEnum):
     CANNOT_TELL = "cannot_tell"
     ORDER = "order"
     HELD_BACK = "held_back"
+    RELEASE_ORDER = "release_order"
+    RELEASE_HELD_BACK = "release_held_back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ _CHECKPOINT = Step(
     "quantwatch toolkit check-checkpoint FOLDER",
 )
 _ROLL_BACK = Step("Start the node as it was before, and let it be measured.", "quantwatch inspect --config FILE")
+_ASK_GATEWAY = Step("Ask the gateway what it knows.", "quantwatch gateway test --config FILE")
 
 REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
     {
@@ -123,11 +126,7 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
         ),
         Cause.MODEL: Remedy(
             "The model that is served changed",
-            (
-                Step("Roll back to the checkpoint of the last good run."),
-                _CHECKPOINT,
-                _ROLL_BACK,
-            ),
+            (Step("Roll back to the checkpoint of the last good run."), _CHECKPOINT, _ROLL_BACK),
             "alert-target-bad",
         ),
         Cause.ONE_RANK: Remedy(
@@ -142,10 +141,7 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
             "Long prompts are hit, short ones are not",
             (
                 Step("Suspect the KV cache: start the node with a KV cache in full precision and measure again."),
-                Step(
-                    "See in the model what a quantized KV cache costs.",
-                    "quantwatch toolkit growth --model FOLDER",
-                ),
+                Step("See in the model what a quantized KV cache costs.", "quantwatch toolkit growth --model FOLDER"),
                 Step("Compare rope scaling and the longest context with the baseline's."),
             ),
             "quality-degraded",
@@ -181,19 +177,13 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
             "It was measured otherwise than before",
             (
                 Step("Prompts, k, mode, limits or the baseline differ: do not compare number by number."),
-                Step(
-                    "Measure again before you blame the node.",
-                    "quantwatch inspect --config FILE",
-                ),
+                Step("Measure again before you blame the node.", "quantwatch inspect --config FILE"),
             ),
             "first-look",
         ),
         Cause.RESTART: Remedy(
             "The node was started anew in between",
-            (
-                Step("Compare command line, environment, driver and kernels of both starts."),
-                _DIFF,
-            ),
+            (Step("Compare command line, environment, driver and kernels of both starts."), _DIFF),
             "alert-target-bad",
         ),
         Cause.UNDER_LOAD: Remedy(
@@ -242,7 +232,7 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
         Cause.ORDER: Remedy(
             "The order did not take effect at the gateway",
             (
-                Step("Ask the gateway what it knows.", "quantwatch gateway test --config FILE"),
+                _ASK_GATEWAY,
                 Step("Until it is mended, take the node out at the gateway by hand."),
             ),
             "orders-to-the-gateway",
@@ -254,6 +244,25 @@ REMEDIES: Mapping[Cause, Remedy] = MappingProxyType(
                 Step(
                     "Or isolate it by hand, on your own responsibility.",
                     'quantwatch isolate --config FILE TARGET --reason "seen in a report"',
+                ),
+            ),
+            "alert-action-held-back",
+        ),
+        Cause.RELEASE_ORDER: Remedy(
+            "The release did not take effect at the gateway",
+            (
+                _ASK_GATEWAY,
+                Step("Until it is mended the node may get no traffic; if it is well, put it back by hand."),
+            ),
+            "orders-to-the-gateway",
+        ),
+        Cause.RELEASE_HELD_BACK: Remedy(
+            "The release was held back",
+            (
+                Step("The node stays out of traffic. Mend what objects, and it comes back by itself once it is clean."),
+                Step(
+                    "Or release it by hand, on your own responsibility.",
+                    'quantwatch release --config FILE TARGET --reason "seen in a report"',
                 ),
             ),
             "alert-action-held-back",

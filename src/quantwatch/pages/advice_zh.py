@@ -105,6 +105,15 @@ CHINESE: Mapping[str, str] = {
         "节点仍在服务。请解决反对理由，或自行在网关移除节点。"
     ),
     "Or isolate it by hand, on your own responsibility.": "或者自行承担责任，手动隔离。",
+    "The release did not take effect at the gateway": "恢复指令未在网关生效",
+    "Until it is mended the node may get no traffic; if it is well, put it back by hand.": (
+        "修复之前，节点可能接不到流量；若节点正常，请在网关手动恢复。"
+    ),
+    "The release was held back": "恢复被制止",
+    "The node stays out of traffic. Mend what objects, and it comes back by itself once it is clean.": (
+        "节点仍不承接流量。请解决反对理由，节点恢复正常后会自动恢复承接流量。"
+    ),
+    "Or release it by hand, on your own responsibility.": "或者自行承担责任，手动恢复。",
 }
 
 

@@ -7,7 +7,7 @@ number itself would warn somebody: with tiny numbers a factor is chance.
 from collections.abc import Callable, Iterator
 
 from quantwatch.flow.canary import PROOFS, STRUCTURE
-from quantwatch.flow.decision import DONE, Brake, Ruling
+from quantwatch.flow.decision import DONE, Action, Brake, Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES, CANNOT_TELL, Quality
 from quantwatch.pages.advice import Advice, Cause, advice
@@ -152,16 +152,23 @@ def _cannot_tell(incident: Incident) -> Iterator[Advice]:
 
 def _gateway(incident: Incident) -> Iterator[Advice]:
     """Orders that came to nothing, and what held an action back that was not carried out later."""
-    acted = any(one.ruling is Ruling.ACT for one in incident.decisions)
+    acted = {one.action for one in incident.decisions if one.ruling is Ruling.ACT}
     for one in incident.decisions:
+        failed, held = _GATEWAY[one.action]
         outcome = None if one.intent is None else one.intent.outcome
         if outcome is not None and outcome.result not in DONE:
-            yield advice(Cause.ORDER, f"{one.id}: {outcome.detail}", runbook=f"result-{outcome.result}")
-        if one.ruling is Ruling.SUPPRESSED and not acted:
-            held = [objection for objection in one.objections if objection["brake"] not in MODE_ALONE]
-            for objection in held:
-                yield advice(Cause.HELD_BACK, objection["reason"], runbook=f"brake-{objection['brake']}")
+            yield advice(failed, f"{one.id}: {outcome.detail}", runbook=f"result-{outcome.result}")
+        if one.ruling is Ruling.SUPPRESSED and one.action not in acted:
+            for objection in one.objections:
+                if objection["brake"] not in MODE_ALONE:
+                    yield advice(held, objection["reason"], runbook=f"brake-{objection['brake']}")
 
+
+_GATEWAY = {
+    Action.ISOLATE: (Cause.ORDER, Cause.HELD_BACK),
+    Action.RELEASE: (Cause.RELEASE_ORDER, Cause.RELEASE_HELD_BACK),
+}
+"""What an order that came to nothing means, and a decision that was held back."""
 
 _LOOKS: tuple[Callable[[Incident], Iterator[Advice]], ...] = (
     *(_baseline, _corrupted, _changed, _parts, _structure, _load, _everywhere, _cannot_tell, _gateway),

@@ -1,7 +1,7 @@
 """Gathers an incident from the store: by a run, by a decision, or all of a period."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,9 @@ from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS
 from quantwatch.log import without_secrets
 from quantwatch.pages.causes import advise
-from quantwatch.pages.incident import Event, Exchange, Incident, Number, Part, Period, Yardstick
+from quantwatch.pages.hidden import kept_back
+from quantwatch.pages.incident import Event, Exchange, Incident, LeftOut, Number, Part, Period, Yardstick
+from quantwatch.pages.standing import around, doubts
 from quantwatch.pages.timeline import events
 from quantwatch.record.archive import Archive, StoredDecision
 from quantwatch.record.cases import Casebook, Point
@@ -32,7 +34,7 @@ AFTERMATH = timedelta(days=1)
 """How long after a run or decision things still count to it."""
 
 MOST = 500
-"""Rows of one kind in a timeline or a period."""
+"""Rows of one kind in a timeline or a period, the newest; a report says how many it leaves out."""
 
 PLAIN = (
     ("kl_median", "median KL"),
@@ -61,16 +63,22 @@ def period_of(archive: Archive, since: datetime, until: datetime, *, now: dateti
     decisions = book.decisions_within(since, until, limit=MOST)
     breaches = book.breaches_within(since, until, limit=MOST)
     changes = book.changes_within(since, until, limit=MOST)
+    pairs, orders = book.counts_within(since, until), book.orders_within(since, until)
     return Period(
         made=now,
         version=__version__,
         since=since,
         until=until,
-        pairs=tuple(book.counts_within(since, until)),
+        pairs=tuple(pairs),
         decisions=tuple(decisions),
         breaches=tuple(breaches),
         timeline=events(changes=changes, decisions=decisions),
-        cut=MOST in (len(decisions), len(breaches), len(changes)),
+        orders=orders,
+        left_out=LeftOut(
+            breaches=sum(one.breaches for one in pairs) - len(breaches),
+            decisions=orders.decisions - len(decisions),
+            changes=book.how_many("changes", since, until) - len(changes),
+        ),
     )
 
 
@@ -84,11 +92,12 @@ class _Case:
     def incident(self) -> Incident:
         book = Casebook(self.archive)
         decision = None if isinstance(self.found, StoredRun) else self.found
-        run = self.found if isinstance(self.found, StoredRun) else book.run(self.found.run or "")
+        run = self._run(book)
         sound = None if run is None else book.sound_before(run)
         course = [] if run is None else book.course(run, before=BEFORE, after=AFTER)
         decisions = self._decisions(run, decision)
-        timeline = self._timeline(book, course, sound, decisions)
+        pool = _pool(run, decisions)
+        timeline, left_out = self._timeline(book, course, sound, decisions, pool=pool)
         whole = self.found
         return Incident(
             made=self.now,
@@ -96,7 +105,7 @@ class _Case:
             subject=whole.id,
             target=whole.target,
             task_set=whole.task_set,
-            pool=_pool(run, decisions),
+            pool=pool,
             quality=None if run is None else run.quality,
             headline=whole.reason,
             run=run,
@@ -112,7 +121,18 @@ class _Case:
             yardstick=self._yardstick(book, run, decisions),
             tokens=None if run is None else self.archive.tokens(run.id, shown=self.shown),
             shown=self.shown,
+            left_out=left_out,
         )
+
+    def _run(self, book: Casebook) -> StoredRun | None:
+        """The run with as much of answers and prompts as may be seen."""
+        run = self.found if isinstance(self.found, StoredRun) else book.run(self.found.run or "")
+        return None if run is None else replace(run, document=kept_back(run.document, self.shown))
+
+    @property
+    def _at(self) -> datetime:
+        """When it was known what happened: what a run finds out about the baseline is known at its end."""
+        return self.found.ended if isinstance(self.found, StoredRun) else self.found.at
 
     def _decisions(self, run: StoredRun | None, decision: StoredDecision | None) -> list[StoredDecision]:
         based = [] if run is None else self.archive.decisions_on(run.id)
@@ -121,34 +141,51 @@ class _Case:
         return [decision, *based]
 
     def _timeline(
-        self, book: Casebook, course: Sequence[Point], sound: StoredRun | None, decisions: Sequence[StoredDecision]
-    ) -> tuple[Event, ...]:
+        self,
+        book: Casebook,
+        course: Sequence[Point],
+        sound: StoredRun | None,
+        decisions: Sequence[StoredDecision],
+        *,
+        pool: str,
+    ) -> tuple[tuple[Event, ...], LeftOut]:
         at = self.found.started if isinstance(self.found, StoredRun) else self.found.at
         begins = at - RUN_UP if sound is None else min(sound.started, at - RUN_UP)
         since, until = max(begins, at - LONGEST_RUN_UP), at + AFTERMATH
         target = self.found.target
-        around = book.decisions_within(since, until, target=target, limit=MOST)
-        return events(
-            runs=[one for one in course if since <= one.started < until],
-            changes=book.changes_within(since, until, target=target, limit=MOST),
-            decisions=[*around, *(one for one in decisions if one.id not in {each.id for each in around})],
-            notices=[one for one in book.told_of([target]) if since <= one.since < until or since <= one.at < until],
+        near = book.decisions_within(since, until, target=target, limit=MOST)
+        runs = [one for one in course if since <= one.started < until]
+        newest = book.changes_within(since, until, target=target, limit=MOST)
+        own = [each for one in decisions for each in one.transitions if since <= each.at < until]
+        changes = [*newest, *(one for one in own if one not in newest)]
+        measured = 0 if not course else book.how_many("runs", since, until, target=target, task_set=course[0].task_set)
+        left_out = LeftOut(
+            runs=measured - len(runs),
+            decisions=book.how_many("decisions", since, until, target=target) - len(near),
+            changes=book.how_many("changes", since, until, target=target) - len(changes),
         )
+        found = events(
+            runs=runs,
+            changes=changes,
+            decisions=[*near, *(one for one in decisions if one.id not in {each.id for each in near})],
+            notices=tuple(around(book.told_of([target]), since, until, pool=pool, at=self._at)),
+        )
+        return found, left_out
 
     def _yardstick(self, book: Casebook, run: StoredRun | None, decisions: Sequence[StoredDecision]) -> Yardstick:
-        doubts = [
+        against = [
             objection["reason"]
             for one in decisions
             for objection in one.objections
             if objection["brake"] == Brake.YARDSTICK.value
         ]
-        doubts += [f"{one.matter.reason}" for one in book.told_of([]) if one.matter.standing]
+        against += doubts(book.told_of([]), task_set=self.found.task_set, at=self._at)
         identity = None if run is None else run.document.get("baseline")
         if run is None or not identity or not run.numbers:
-            return Yardstick(doubts=tuple(doubts))
+            return Yardstick(doubts=tuple(against))
         kept = self.archive.references(fingerprint(Identity(**identity)), run.numbers["pool"])
         made = sorted(one.made for one in kept)
-        return Yardstick(len(kept), made[0] if made else None, made[-1] if made else None, tuple(doubts))
+        return Yardstick(len(kept), made[0] if made else None, made[-1] if made else None, tuple(against))
 
 
 def numbers_of(run: StoredRun) -> Iterator[Number]:

@@ -8,7 +8,7 @@ from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.pages.advice import Advice
 from quantwatch.record.archive import StoredDecision
-from quantwatch.record.cases import PairCount, Point
+from quantwatch.record.cases import OrderCount, PairCount, Point
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import StoredRun
 
@@ -136,13 +136,29 @@ class Yardstick:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """How many runs, breaches, decisions and changes of its time a report does not list: the oldest of each.
+
+    Of the runs around an incident it lists so many before and after the one in question.
+    """
+
+    runs: int = 0
+    breaches: int = 0
+    decisions: int = 0
+    changes: int = 0
+
+    def __bool__(self) -> bool:
+        return self.runs + self.breaches + self.decisions + self.changes > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Incident:
     """Everything that a report tells of a run, and of the decision that it led to.
 
     decision: the one that was asked for, or the first that rests on the run; run: its evidence, None where a person's
     word or a pool has none, or it is pruned. course: runs of the pair, oldest first. sound: the last good run before.
     changed: what differs since that, none without one. tokens: None where nothing was kept, or
-    nothing may be shown. shown: how much of golden prompts may be seen.
+    nothing may be shown. shown: how much of golden prompts may be seen. left_out: of the timeline.
     """
 
     made: datetime
@@ -166,6 +182,7 @@ class Incident:
     yardstick: Yardstick
     tokens: TokensSeen | None
     shown: PromptsShown
+    left_out: LeftOut = LeftOut()
     advice: tuple[Advice, ...] = ()
 
     def advised(self, advice: tuple[Advice, ...]) -> "Incident":
@@ -175,7 +192,10 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """What happened between two moments: since <= at < until. cut: a list was longer than what is shown of it."""
+    """What happened between two moments: since <= at < until. Of very long lists the newest entries are here.
+
+    orders: what came of all decisions, also of those that are not listed.
+    """
 
     made: datetime
     version: str
@@ -185,4 +205,15 @@ class Period:
     decisions: tuple[StoredDecision, ...]
     breaches: tuple[Point, ...]
     timeline: tuple[Event, ...]
-    cut: bool
+    orders: OrderCount
+    left_out: LeftOut = LeftOut()
+
+    @property
+    def breached(self) -> int:
+        """All breaches, also those that are not listed."""
+        return sum(one.breaches for one in self.pairs)
+
+    @property
+    def targets(self) -> int:
+        """How many targets breached."""
+        return len({one.target for one in self.pairs if one.breaches})

@@ -9,6 +9,7 @@ from quantwatch.pages.asset import FOLDER
 from quantwatch.pages.incident import Incident, Period
 from quantwatch.pages.manner import Language
 from quantwatch.pages.templating import environment
+from quantwatch.pages.tokens import token_view
 from quantwatch.pages.view import incident_values, period_values, shared
 from quantwatch.pages.words import said
 
@@ -18,7 +19,8 @@ PROMPTS = 4
 
 def incident_html(one: Incident, language: Language = "en", *, runbook: str | None = None) -> str:
     """The report of a run or a decision. runbook: where it lies, None for the path in the project."""
-    values = incident_values(one, language, prompts=PROMPTS)
+    tokens = None if one.tokens is None else token_view(one.tokens, most=PROMPTS)
+    values = incident_values(one, language, tokens=tokens)
     return _written("report.html", language, runbook, {**values, "made": one.made, "version": one.version})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from quantwatch.flow.as_json import json_number
 from quantwatch.log import without_secrets
 from quantwatch.pages.advice import Advice
-from quantwatch.pages.incident import Event, Exchange, Incident, Number, Part, Period
+from quantwatch.pages.incident import Event, Exchange, Incident, LeftOut, Number, Part, Period
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
 from quantwatch.record.archive import StoredDecision
 from quantwatch.record.as_json import decision_json
@@ -30,6 +30,7 @@ def incident_json(one: Incident) -> dict[str, Any]:
         "run": None if one.run is None else dict(one.run.document),
         "decisions": [decision_document(each) for each in one.decisions],
         "timeline": [event_json(each) for each in one.timeline],
+        "left_out": _left_out(one.left_out),
         "numbers": [_number(each) for each in one.numbers],
         "slices": [_part(each) for each in one.parts],
         "runs": [point_json(each) for each in one.course],
@@ -57,7 +58,10 @@ def period_json(one: Period) -> dict[str, Any]:
         **_head("period", one.made, one.version),
         "since": one.since.isoformat(),
         "until": one.until.isoformat(),
-        "cut": one.cut,
+        "cut": bool(one.left_out),
+        "left_out": _left_out(one.left_out),
+        "breached": {"runs": one.breached, "targets": one.targets},
+        "orders": {name: getattr(one.orders, name) for name in ("decisions", "done", "failed", "open")},
         "pairs": [_pair(each) for each in one.pairs],
         "decisions": [decision_document(each) for each in one.decisions],
         "breaches": [point_json(each) for each in one.breaches],
@@ -123,6 +127,10 @@ def _part(one: Part) -> dict[str, Any]:
     names = ("kl", "low", "high", "perplexity_ratio", "top1", "times")
     plain = {name: getattr(one, name) for name in ("dimension", "value", "prompts", "positions")}
     return {**plain, **{name: json_number(getattr(one, name)) for name in names}}
+
+
+def _left_out(one: LeftOut) -> dict[str, int]:
+    return {name: getattr(one, name) for name in ("runs", "breaches", "decisions", "changes")}
 
 
 def _exchange(one: Exchange) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from quantwatch.pages.manner import Language
 from quantwatch.pages.quoted import quoted
 from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
-from quantwatch.pages.view import RUNBOOK, chance, factor_value, heading
+from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, heading
 from quantwatch.pages.words import said
 from quantwatch.record.archive import StoredDecision
 
@@ -37,8 +37,9 @@ def period_markdown(one: Period, language: Language = "en", *, runbook: str | No
     page = _Page(language, runbook or RUNBOOK)
     title = f"{page.t('period.title')} {moment(one.since)} – {moment(one.until)}"
     lines = [f"# {title}", "", page.made(one.version, moment(one.made)), ""]
-    if one.cut:
-        lines += [page.t("period.cut"), ""]
+    if one.left_out:
+        left = {name: getattr(one.left_out, name) for name in ("breaches", "decisions", "changes")}
+        lines += [page.t("period.cut", **left), ""]
     for key, body in page.period(one):
         lines += [f"## {page.t(key)}", "", *body, ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -75,7 +76,7 @@ class _Page:
         yield "tokens.title", self._tokens(one)
         if one.parts:
             yield "evidence.parts", self._parts(one)
-        yield "timeline.title", [self._event(each) for each in one.timeline]
+        yield "timeline.title", [*self._left_out(one), *(self._event(each) for each in one.timeline)]
         yield "gateway.title", self._gateway(one.exchanges)
         yield "yardstick.title", list(self._yardstick(one))
         if one.course:
@@ -157,6 +158,11 @@ class _Page:
             rows.append([quoted(each.name), number(each.kl), ends, top1, str(each.positions)])
         return table([self.t(key) for key in keys], rows)
 
+    def _left_out(self, one: Incident) -> list[str]:
+        left = one.left_out
+        told = self.t("timeline.cut", runs=left.runs, decisions=left.decisions, changes=left.changes)
+        return [told, ""] if left else []
+
     def _event(self, one: Event) -> str:
         by = "" if one.by == "quantwatch" else f" {quoted(one.by)}:"
         about = one.decision or one.run
@@ -195,7 +201,8 @@ class _Page:
         near = one.course[max(0, subject - EARLIER) : subject + EARLIER + 1]
         head = [self.t(key) for key in ("report.when", "run.run", "axis.quality", "metric.kl_mean", "missing.reason")]
         rows = [self._point(each) for each in near]
-        return table(head, rows)
+        more = len(one.course) - len(near)
+        return [*table(head, rows), *(["", self.t("report.more_runs", n=more)] if more else [])]
 
     def _point(self, each: Any) -> list[str]:
         quality = self.t(f"quality.{each.quality}")
@@ -219,12 +226,9 @@ class _Page:
         keys = ("report.when", "decision.decision", "period.target", "period.action", "period.ruling", "missing.reason")
         rows = []
         for each in decisions:
-            outcome = None if each.intent is None else each.intent.outcome
-            came = "" if outcome is None else f", {self.t(f'result.{outcome.result}')}"
             why = "; ".join([each.reason, *(f"{held['brake']}: {held['reason']}" for held in each.objections)])
-            ruled = f"{self.t(f'ruling.{each.ruling}')}{came}"
-            what = self.t(f"action.{each.action}")
-            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, ruled, quoted(why)])
+            what, came = self.t(f"action.{each.action}"), became(self.language, each)
+            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, came, quoted(why)])
         return table([self.t(key) for key in keys], rows) if rows else []
 
     def _breaches(self, one: Period) -> list[str]:

@@ -1,7 +1,9 @@
 """The page of one run, with the token view; and its report as a file."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -10,8 +12,9 @@ from quantwatch.flow.tokens import PromptsShown
 from quantwatch.pages.download import report_reply
 from quantwatch.pages.gather import incident_of
 from quantwatch.pages.incident import Incident
-from quantwatch.pages.manner import Manner
+from quantwatch.pages.manner import Language, Manner
 from quantwatch.pages.site import Site
+from quantwatch.pages.tokens import token_view
 from quantwatch.pages.view import incident_values, shared
 
 
@@ -24,9 +27,9 @@ def routes(site: Site) -> Sequence[BaseRoute]:
 
     async def page(request: Request) -> Response:
         one, language = await gathered(request), Manner.of(request).language
-        values = incident_values(one, language) | shared(language, linked=True, runbook=None)
-        kept = 0 if values["tokens"] is None else len(values["tokens"].prompts)
-        return await site.page(request, "run.html", **values, chosen=_chosen(request, kept))
+        given = request.query_params.get("prompt", "1")
+        values = await run_in_threadpool(run_values, one, language, given)
+        return await site.page(request, "run.html", **values)
 
     async def report(request: Request) -> Response:
         one = await gathered(request)
@@ -35,8 +38,15 @@ def routes(site: Site) -> Sequence[BaseRoute]:
     return [Route("/runs/{id}", page), Route("/runs/{id}/report.{kind}", report)]
 
 
-def _chosen(request: Request, kept: int) -> int:
+def run_values(one: Incident, language: Language, given: str) -> dict[str, Any]:
+    """What the page of a run shows. Takes long, so not on the event loop. given: which golden text, from 1."""
+    chosen = 0 if one.tokens is None else _chosen(given, len(one.tokens.prompts))
+    tokens = None if one.tokens is None else token_view(one.tokens, only=chosen)
+    words = shared(language, linked=True, runbook=None)
+    return {**incident_values(one, language, tokens=tokens), **words, "chosen": chosen}
+
+
+def _chosen(given: str, kept: int) -> int:
     """Which golden text is shown, from 0; the worst where the query names none that there is."""
-    given = request.query_params.get("prompt", "1")
     number = int(given) if given.isascii() and given.isdigit() and len(given) < 4 else 1
     return number - 1 if 1 <= number <= kept else 0

@@ -55,7 +55,9 @@ def _decision(one: StoredDecision) -> Iterator[Event]:
     held = f" (objections: {against})" if against else ""
     said = f"{one.action} {one.target}: ruled {one.ruling}: {one.reason}{held}"
     acted = one.ruling is Ruling.ACT
-    tone = Tone.WARN if not acted else Tone.GOOD if one.action is Action.RELEASE else Tone.BAD
+    done = one.intent is not None and one.intent.outcome is not None and one.intent.outcome.result in DONE
+    back = Tone.GOOD if done else Tone.WARN
+    tone = Tone.WARN if not acted else back if one.action is Action.RELEASE else Tone.BAD
     yield Event(one.at, Kind.DECISION, said, tone, one.author, one.run, one.id, acted=acted)
     if one.proposal is not None and one.proposal.closed is not None:
         closed = f"proposal {one.proposal.fate}: {one.proposal.said or ''}".rstrip(": ")

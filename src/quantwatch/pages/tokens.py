@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from quantwatch.flow.tokens import Candidate, PromptSeen, TokenSeen, TokensSeen
 
@@ -95,10 +95,14 @@ class TokenView:
     texts: bool
 
 
-def token_view(seen: TokensSeen, *, most: int | None = None) -> TokenView:
-    """The view of what a run keeps. most: how many prompts at most, the worst first."""
+def token_view(seen: TokensSeen, *, most: int | None = None, only: int | None = None) -> TokenView:
+    """The view of what a run keeps. most: how many prompts at most, the worst first.
+
+    only: the place of the one prompt whose positions are wanted; the others come without theirs.
+    """
     shown = seen.prompts if most is None else seen.prompts[:most]
-    return TokenView(tuple(_prompt(one, seen.texts) for one in shown), seen.measured, texts=bool(seen.texts))
+    told = (one if only in (None, place) else replace(one, tokens=()) for place, one in enumerate(shown))
+    return TokenView(tuple(_prompt(one, seen.texts) for one in told), seen.measured, texts=bool(seen.texts))
 
 
 def step_of(kl: float | None) -> int | str:

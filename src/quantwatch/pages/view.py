@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from quantwatch.act.notice_text import PAGE
-from quantwatch.flow.decision import Action, Ruling
+from quantwatch.flow.decision import DONE, Action, Result, Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.log import without_secrets
@@ -15,7 +15,7 @@ from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
-from quantwatch.pages.tokens import STEPS, token_view
+from quantwatch.pages.tokens import STEPS, TokenView
 from quantwatch.pages.words import said
 from quantwatch.record.archive import StoredDecision
 from quantwatch.record.differences import Difference
@@ -52,11 +52,12 @@ def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str
         "identity_value": identity_value,
         "masked": masked,
         "spoken": partial(in_language, language),
+        "became": partial(became, language),
     }
 
 
-def incident_values(one: Incident, language: Language, *, prompts: int | None = None) -> dict[str, Any]:
-    """The values of an incident. prompts: how many golden texts at most, the worst first."""
+def incident_values(one: Incident, language: Language, *, tokens: TokenView | None = None) -> dict[str, Any]:
+    """The values of an incident. tokens: as many of them as are shown; to make the view takes long."""
     run = one.run
     return {
         "incident": one,
@@ -64,7 +65,7 @@ def incident_values(one: Incident, language: Language, *, prompts: int | None = 
         "decision": one.decision,
         "report": {} if run is None else run.numbers,
         "numbers": [each for each in one.numbers if each.value is not None or each.verdict is not None],
-        "tokens": None if one.tokens is None else token_view(one.tokens, most=prompts),
+        "tokens": tokens,
         "chart": chart(one),
         "tone": _tone(one),
         "heading": heading(one, language),
@@ -78,14 +79,13 @@ def incident_values(one: Incident, language: Language, *, prompts: int | None = 
 
 def period_values(one: Period, language: Language) -> dict[str, Any]:
     """The values of a period."""
-    targets = {each.target for each in one.breaches}
-    key = "period.heading.bad" if one.breaches else "period.heading.good"
+    key = "period.heading.bad" if one.breached else "period.heading.good"
     return {
         "period": one,
-        "tone": "bad" if one.breaches else "good",
-        "heading": said(key, language, n=len(one.breaches), targets=len(targets)),
+        "tone": "bad" if one.breached else "good",
+        "heading": said(key, language, n=one.breached, targets=one.targets),
         "runs": sum(each.total for each in one.pairs),
-        "acted": sum(each.ruling is Ruling.ACT for each in one.decisions),
+        "orders": one.orders,
     }
 
 
@@ -119,8 +119,18 @@ def heading(one: Incident, language: Language) -> str:
 
 def decision_heading(one: StoredDecision, language: Language) -> str:
     """What was wanted and what became of it."""
-    action, ruling = said(f"action.{one.action}", language), said(f"ruling.{one.ruling}", language)
-    return said("decision.heading", language, action=action.capitalize(), target=one.target, ruling=ruling)
+    action = said(f"action.{one.action}", language).capitalize()
+    return said("decision.heading", language, action=action, target=one.target, ruling=became(language, one))
+
+
+def became(language: Language, one: StoredDecision) -> str:
+    """What became of a decision; of an order, what the gateway answered: without an answer nothing is carried out."""
+    if one.ruling is not Ruling.ACT or one.intent is None:
+        return said(f"ruling.{one.ruling}", language)
+    if one.intent.outcome is None:
+        return said("became.open", language)
+    result = said(f"result.{one.intent.outcome.result}", language)
+    return said("became.done", language, result=result) if one.intent.outcome.result in DONE else result
 
 
 def _tone(one: Incident) -> str:
@@ -130,11 +140,14 @@ def _tone(one: Incident) -> str:
 
 
 def _decision_tone(one: StoredDecision, quality: Quality | None) -> str:
-    """Of what was done, not of how it ended: its badge tells that."""
-    if one.ruling is not Ruling.ACT:
+    """Of what was done and how it ended; an order that is open or withdrawn is no success."""
+    result = None if one.intent is None or one.intent.outcome is None else one.intent.outcome.result
+    if one.ruling is not Ruling.ACT or result is Result.WITHDRAWN:
         return "warn"
+    if result is not None and result not in DONE:
+        return "bad"
     if one.action is Action.RELEASE:
-        return "good"
+        return "warn" if result is None else "good"
     return "bad" if quality in BREACHES else "warn"
 
 

@@ -3,17 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, Table, func, select
 
+from quantwatch.flow.decision import DONE
 from quantwatch.flow.notice import Notice
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import BREACHES, Metric, Quality
 from quantwatch.record.archive import Archive, StoredDecision, runs_wanted, stored_decision, transitions_wanted
 from quantwatch.record.documents import StoredRun
 from quantwatch.record.notices import kept_notices
-from quantwatch.record.tables import DECISIONS, NUMBERS, RUNS, TRANSITIONS
+from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,19 @@ class PairCount:
         return sum(count for quality, count in self.runs if quality in BREACHES)
 
 
+@dataclass(frozen=True, slots=True)
+class OrderCount:
+    """What came of the decisions of a period. done, failed: orders by how they ended. open: not settled yet.
+
+    decisions: all of them, also those that no order followed from.
+    """
+
+    decisions: int = 0
+    done: int = 0
+    failed: int = 0
+    open: int = 0
+
+
 class Casebook:
     """Reads of an archive what happened around a run, and within a period. Moments: since <= at < until."""
 
@@ -91,31 +105,45 @@ class Casebook:
     def decisions_within(
         self, since: datetime, until: datetime, *, target: str | None = None, limit: int
     ) -> list[StoredDecision]:
-        """Decisions with what came of them, oldest first."""
-        wanted = select(DECISIONS).where(DECISIONS.c.at >= since, DECISIONS.c.at < until)
-        if target is not None:
-            wanted = wanted.where(DECISIONS.c.target == target)
+        """The newest decisions with what came of them, so many at most; oldest first."""
+        wanted = select(DECISIONS).where(*_within(DECISIONS, since, until, target=target))
+        newest = wanted.order_by(DECISIONS.c.at.desc(), DECISIONS.c.id.desc()).limit(limit)
         with self._archive.reading() as connection:
-            rows = connection.execute(wanted.order_by(DECISIONS.c.at).limit(limit)).mappings().all()
-            return [stored_decision(connection, dict(row)) for row in rows]
+            rows = connection.execute(newest).mappings().all()
+            return [stored_decision(connection, dict(row)) for row in reversed(rows)]
 
     def changes_within(
         self, since: datetime, until: datetime, *, target: str | None = None, limit: int
     ) -> list[Transition]:
-        """Changes on all axes, oldest first."""
-        wanted = transitions_wanted().where(TRANSITIONS.c.at >= since, TRANSITIONS.c.at < until)
-        if target is not None:
-            wanted = wanted.where(TRANSITIONS.c.target == target)
+        """The newest changes on all axes, so many at most; oldest first."""
+        wanted = transitions_wanted().where(*_within(TRANSITIONS, since, until, target=target))
+        newest = wanted.order_by(TRANSITIONS.c.at.desc(), TRANSITIONS.c.number.desc()).limit(limit)
         with self._archive.reading() as connection:
-            rows = connection.execute(wanted.order_by(TRANSITIONS.c.at, TRANSITIONS.c.number).limit(limit))
-            return [Transition(**row) for row in rows.mappings()]
+            rows = connection.execute(newest).mappings().all()
+        return [Transition(**row) for row in reversed(rows)]
 
     def breaches_within(self, since: datetime, until: datetime, *, limit: int) -> list[Point]:
-        """Runs that breached, oldest first."""
-        wanted = _points().where(RUNS.c.started >= since, RUNS.c.started < until, RUNS.c.quality.in_(BREACHES))
+        """The newest runs that breached, so many at most; oldest first."""
+        wanted = _points().where(*_within(RUNS, since, until), RUNS.c.quality.in_(BREACHES))
+        newest = wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(limit)
         with self._archive.reading() as connection:
-            rows = connection.execute(wanted.order_by(RUNS.c.started, RUNS.c.id).limit(limit))
-            return [Point(**row) for row in rows.mappings()]
+            rows = connection.execute(newest).mappings().all()
+        return [Point(**row) for row in reversed(rows)]
+
+    def how_many(
+        self,
+        what: Literal["runs", "decisions", "changes"],
+        since: datetime,
+        until: datetime,
+        *,
+        target: str | None = None,
+        task_set: str | None = None,
+    ) -> int:
+        """How many there are in a period, whether a list of them is cut or not."""
+        table = {"runs": RUNS, "decisions": DECISIONS, "changes": TRANSITIONS}[what]
+        within = _within(table, since, until, target=target, task_set=task_set)
+        with self._archive.reading() as connection:
+            return connection.execute(select(func.count()).select_from(table).where(*within)).scalar_one()
 
     def counts_within(self, since: datetime, until: datetime) -> list[PairCount]:
         """How many runs each target had on each task set, by quality, and the worst of them."""
@@ -139,11 +167,36 @@ class Casebook:
             pairs.setdefault((target, task_set), []).append((quality, count))
         return [PairCount(*pair, tuple(runs), best.get(pair)) for pair, runs in pairs.items()]
 
+    def orders_within(self, since: datetime, until: datetime) -> OrderCount:
+        """What came of the decisions of a period."""
+        sent = INTENTS.c.decision.is_not(None)
+        wanted = select(sent, INTENTS.c.result, func.count()).select_from(
+            DECISIONS.outerjoin(INTENTS, INTENTS.c.decision == DECISIONS.c.id)
+        )
+        within = (DECISIONS.c.at >= since, DECISIONS.c.at < until)
+        with self._archive.reading() as connection:
+            rows = connection.execute(wanted.where(*within).group_by(sent, INTENTS.c.result)).all()
+        return OrderCount(
+            decisions=sum(count for *_, count in rows),
+            done=sum(count for _, result, count in rows if result in DONE),
+            failed=sum(count for _, result, count in rows if result is not None and result not in DONE),
+            open=sum(count for ordered, result, count in rows if ordered and result is None),
+        )
+
     def told_of(self, targets: Sequence[str]) -> list[Notice]:
         """What people were last told of these targets, and of the baseline. The store keeps no older words."""
         with self._archive.reading() as connection:
             told = kept_notices(connection).told.values()
         return sorted((one for one in told if one.matter.target in (None, *targets)), key=lambda one: one.since)
+
+
+def _within(
+    table: Table, since: datetime, until: datetime, *, target: str | None = None, task_set: str | None = None
+) -> list[ColumnElement[bool]]:
+    """Rows of a period, of one target and task set where they are named."""
+    at = table.c.started if table is RUNS else table.c.at
+    named = {"target": target, "task_set": task_set}
+    return [at >= since, at < until, *(table.c[name] == one for name, one in named.items() if one is not None)]
 
 
 def _points() -> Select[Any]:

@@ -7,6 +7,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "gateway.calls": ("calls begun: {n}", "已发起的调用：{n}"),
     "gateway.answer": ("answer", "应答"),
     "gateway.open": ("not settled yet", "尚未了结"),
+    "became.open": ("ordered, not settled yet", "已下令，尚未了结"),
+    "became.done": ("carried out, {result}", "已执行，{result}"),
     "gateway.doubt": ("It may have taken effect all the same.", "该操作仍可能已经生效。"),
     "yardstick.title": ("The baseline", "基线"),
     "yardstick.who": ("It is", "基线为"),

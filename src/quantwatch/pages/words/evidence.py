@@ -65,6 +65,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "missing.draws": ("Draws", "抽取次数"),
     "missing.reason": ("Reason", "原因"),
     "missing.all": ("all", "全部"),
+    "missing.hidden": ("not shown", "不显示"),
     "run.title": ("Run {id}", "运行 {id}"),
     "run.run": ("Run", "运行"),
     "run.heading": ("{task_set} on {target}: {quality}", "{target} 上的 {task_set}：{quality}"),

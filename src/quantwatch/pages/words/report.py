@@ -9,6 +9,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "event.outcome": ("outcome", "结果"),
     "event.notice": ("notice", "通知"),
     "timeline.title": ("Timeline", "时间线"),
+    "timeline.cut": (
+        "Not listed of this time: {runs} runs of this node and task set, {decisions} decisions, {changes} changes.",
+        "该时段内未列出：此节点在该任务集上的 {runs} 次运行、{decisions} 项决策、{changes} 项变更。",
+    ),
     "changed.title": ("What changed", "变化"),
     "changed.since": ("Against the last good run", "与最近一次正常运行相比"),
     "changed.no_sound": (
@@ -31,15 +35,20 @@ WORDS: dict[str, tuple[str, str]] = {
     "report.download": ("Incident report (one file)", "事件报告（单个文件）"),
     "report.made": ("Report of quantwatch {version}, made at", "quantwatch {version} 生成的报告，生成于"),
     "report.earlier": ("Runs of the same node and task set", "同一节点与任务集的运行"),
+    "report.more_runs": ("{n} more runs before and after are not listed here.", "此处未列出前后另外 {n} 次运行。"),
     "report.when": ("When", "时间"),
     "period.title": ("Report of", "报告时段："),
     "period.heading.good": ("No target breached", "没有节点越限"),
     "period.heading.bad": ("Breaches: {n}, targets: {targets}", "越限 {n} 次，涉及 {targets} 个节点"),
     "period.runs": ("{runs} runs, {breaches} of them breaches", "{runs} 次运行，其中 {breaches} 次越限"),
-    "period.decisions": ("{n} decisions, {acted} carried out", "{n} 项决策，其中 {acted} 项已执行"),
+    "period.decisions": (
+        "{n} decisions: {done} carried out, {failed} came to nothing at the gateway, {open} not settled yet",
+        "{n} 项决策：{done} 项已执行，{failed} 项未在网关生效，{open} 项尚未了结",
+    ),
     "period.cut": (
-        "So much happened that lists are cut; a shorter period shows everything.",
-        "事件过多，列表已截断；缩短时段可查看全部内容。",
+        "Lists hold the newest; left out: {breaches} breaches, {decisions} decisions, {changes} changes. A shorter "
+        "period shows everything.",
+        "列表仅含最新条目；未列出：越限 {breaches} 次、决策 {decisions} 项、变更 {changes} 项。缩短时段可查看全部。",
     ),
     "period.summary": ("By target and task set", "按节点与任务集汇总"),
     "period.nothing": ("No run is on record in this period.", "此时段没有运行记录。"),

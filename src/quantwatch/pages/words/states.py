@@ -33,7 +33,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "pool.fleet_degraded": ("fleet degraded", "整体退化"),
     "action.isolate": ("isolate", "隔离"),
     "action.release": ("release", "恢复"),
-    "ruling.act": ("carried out", "已执行"),
+    "ruling.act": ("ordered", "已下令"),
     "ruling.proposed": ("proposed", "待审批"),
     "ruling.would_have": ("would have acted", "演练（未执行）"),
     "ruling.suppressed": ("suppressed", "被制止"),
