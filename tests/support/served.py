@@ -1,19 +1,25 @@
-"""Tiny nodes on real loopback sockets."""
+"""Tiny nodes, and other applications, on real loopback sockets."""
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import uvicorn
+from starlette.applications import Starlette
 
 from support.tiny_node import TinyNode
 
 
-@contextmanager
-def served(node: TinyNode) -> Iterator[str]:
+def served(node: TinyNode) -> AbstractContextManager[str]:
     """Serve a node on a free port; gives its URL."""
-    config = uvicorn.Config(node.app(), host="127.0.0.1", port=0, log_level="critical", lifespan="off")
+    return app_served(node.app())
+
+
+@contextmanager
+def app_served(app: Starlette) -> Iterator[str]:
+    """Serve an application on a free port; gives its URL."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical", lifespan="off")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

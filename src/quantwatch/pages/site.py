@@ -1,5 +1,6 @@
 """What all pages share: templates, words, the frame, and the headers that keep a browser from doing anything else."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -66,13 +67,12 @@ class Site:
     links: list[tuple[str, str]] = field(default_factory=lambda: [("frame.fleet", "/"), ("frame.sets", "/sets")])
     assets: Assets = field(default_factory=Assets)
     templates: Environment = field(default_factory=environment)
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1), repr=False)
 
     async def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """A whole page. values: what the template names. Written beside the loop, since it can be long."""
         manner = Manner.of(request)
-        body = await run_in_threadpool(
-            self._written, template, self._frame(request, manner, values.get("board")) | values
-        )
+        body = await self._beside(template, self._frame(request, manner, values.get("board")) | values)
         reply = Response(body, status, HEADERS, media_type="text/html; charset=utf-8")
         manner.keep(reply, secure=request.url.scheme == "https")
         return reply
@@ -84,7 +84,7 @@ class Site:
         focus, selection and scroll stay where they are.
         """
         frame = self._frame(request, Manner.of(request), values.get("board")) | values
-        body = await run_in_threadpool(self._written, template, frame)
+        body = await self._beside(template, frame)
         version = hashlib.sha256(_AGO.sub(b"", body)).hexdigest()[:16]
         headers = HEADERS | {"X-Version": version}
         if version == request.headers.get("x-seen"):
@@ -96,6 +96,11 @@ class Site:
         known = status if status in (400, 404, 503) else 500
         return await self.page(request, "trouble.html", status=status, title_key=known, detail=detail)
 
+    async def _beside(self, template: str, values: dict[str, Any]) -> bytes:
+        """The text, written in a thread, one page after the other: many threads at once would starve the loop."""
+        async with self._turn:
+            return await run_in_threadpool(self._written, template, values)
+
     def _written(self, template: str, values: dict[str, Any]) -> bytes:
         return self.templates.get_template(template).render(values).encode("utf-8", "backslashreplace")
 
@@ -105,7 +110,7 @@ class Site:
         seen: the board that the page was made from already; of many targets it costs time to paint another.
         """
         board, now, language = seen or self.board(), self.now(), manner.language
-        asked, path = _asked(request), quote(request.scope["path"])
+        asked, path = _asked(request), _as_asked(request)
 
         def ago(at: datetime) -> str:
             elapsed = (now - at).total_seconds()
@@ -131,6 +136,12 @@ class Site:
             "prompts_shown": self.prompts(),
             "script_words": _script_words(manner),
         }
+
+
+def _as_asked(request: Request) -> str:
+    """The path as the browser wrote it: a name that holds `/../` stays one segment, which a browser leaves alone."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    return raw.decode("ascii", "replace")
 
 
 def _asked(request: Request) -> dict[str, str]:

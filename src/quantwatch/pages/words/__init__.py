@@ -10,7 +10,7 @@ from types import ModuleType
 from quantwatch.pages.manner import Language
 from quantwatch.pages.words import actions, decision, evidence, fleet, frame, node, report, sets, states, tokens
 
-PARTS = (frame, states, fleet, node, sets, actions, evidence, tokens, decision, report)
+PARTS = (frame, states, fleet, node, sets, evidence, tokens, decision, report, actions)
 """The files of words. A page that has words of its own adds its file here."""
 
 ENGLISH, CHINESE = 0, 1
