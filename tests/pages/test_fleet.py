@@ -54,6 +54,9 @@ UNMEASURED = target_board("n", set_board("n", quality=Quality.UNKNOWN, at=None, 
         ([of(Quality.WARN), of(Quality.INVALID)], "warn", "unknown"),
         ([of(Quality.INCONCLUSIVE), isolated()], "warn", "out"),
         ([isolated(), sick("a")], "bad", "bad"),
+        ([of(Quality.OK), sick("a", routing=Routing.LEAVING)], "bad", "bad"),
+        ([isolated(), sick("a", routing=Routing.RETURNING)], "bad", "bad"),
+        ([of(Quality.OK), of(Quality.WARN, routing=Routing.LEAVING)], "warn", "moving"),
         ([isolated(verified=False)], "bad", "contradicted"),
         ([of(Quality.OK, routing=Routing.CONTRADICTED)], "bad", "contradicted"),
         ([UNMEASURED], "dim", "first"),
@@ -170,6 +173,14 @@ async def test_the_page_answers_what_people_ask_at_night(tmp_path: Path) -> None
     assert "Mean KL 0.200, limit 0.0500 (critical); 4.0 times its limit" in page.text
     assert "Isolated by d-1 , seen at the gateway" in page.text
     assert {"/nodes/node-b", "/decisions/d-1"} <= set(page.links())
+
+
+@pytest.mark.parametrize(("language", "said"), [("en", "not settled yet"), ("zh", "尚未完成")])
+async def test_an_order_that_is_not_settled_is_not_told_as_done(tmp_path: Path, language: str, said: str) -> None:
+    one = sick("a", routing=Routing.LEAVING)
+    page = await fleet(board(of(Quality.OK), one), tmp_path, f"/?lang={language}")
+    assert page.text.count(said) == 3  # beside the headline, and in the list as its routing and what was done
+    assert "Isolated by" not in page.text
 
 
 async def test_everything_else_on_the_board_is_shown(tmp_path: Path) -> None:
