@@ -13,6 +13,7 @@ from starlette.routing import Route
 from quantwatch.expose.access import MOST_TOLD, QUIET_SECONDS, Access, PageRules
 from quantwatch.expose.admin import admin_app, api_routes
 from quantwatch.expose.calls import LEAST, Calls
+from quantwatch.expose.guard import cookie
 from quantwatch.expose.sessions import IDLE_SECONDS, LONGEST_SECONDS, MOST, Sessions, digest_of, key
 from quantwatch.expose.slowing import FORGOTTEN_SECONDS, FREE, LONGEST_WAIT, MOST_CLIENTS, Slowing
 from quantwatch.flow.access import Caller, Role
@@ -377,6 +378,26 @@ async def test_a_session_is_no_use_to_other_pages(tmp_path: Path, origin: str) -
             assert (await browser.post(path, {"about": "node-a"}, Origin=origin)).status_code == 403
         assert place.refused == ["origin"] * 4
         assert (await browser.get("/actions/hold")).status_code == 200  # the session lives on
+
+
+FOREIGN = ['theme={"dark":true}', "a b=c", "=x", "bare", "x=é", 'q="open', "other[0]=1,2", "quantwatch2=no"]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_cookie_is_found_beside_foreign_ones(foreign: str) -> None:
+    for sent in ([f"{foreign}; quantwatch=SID"], [f"quantwatch=SID; {foreign}"], [foreign, "quantwatch=SID"]):
+        headers = Headers(raw=[(b"cookie", one.encode("latin-1")) for one in sent])
+        assert cookie(headers, "quantwatch") == "SID"
+    assert cookie(Headers(raw=[(b"cookie", foreign.encode("latin-1"))]), "quantwatch") == ""
+
+
+async def test_a_foreign_cookie_keeps_nobody_from_logging_in(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        (sent,) = (await browser.log_in("otto")).headers.get_list("set-cookie")
+        browser.asked.cookies.clear()
+        reply = await browser.get("/", Cookie=f'theme={{"dark":true}}; {sent.partition(";")[0]}')
+        assert "otto (operator)" in reply.text
 
 
 # Refusals are told, but not each of them

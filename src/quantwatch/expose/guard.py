@@ -1,12 +1,11 @@
 """Who may use the admin listener, and how far."""
 
 import ipaddress
-from http.cookies import CookieError, SimpleCookie
 from math import ceil
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -169,12 +168,12 @@ def entry_of(request: Request) -> Entry:
 
 
 def cookie(headers: Headers, name: str) -> str:
-    """The value of a cookie; empty where there is none, or what there is cannot be read."""
-    try:
-        found = SimpleCookie("; ".join(headers.getlist("cookie"))).get(name)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
+    """The value of a cookie; empty where there is none.
+
+    Split as browsers put them together: other programs on this host set cookies too, and some of them are not well
+    formed.
+    """
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(name, "")
 
 
 def _borne(headers: Headers) -> bytes:
