@@ -1,5 +1,6 @@
 """The door: a token for a session, a cookie that leaves no room for others, and the way out."""
 
+import re
 from http.cookies import SimpleCookie
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from quantwatch.expose.access import PageRules
 from quantwatch.expose.sessions import IDLE_SECONDS
 from quantwatch.expose.slowing import FREE
+from quantwatch.pages.asset import FOLDER
 from quantwatch.pages.login import inside
 from support.desks import HERE, Place, token
 
@@ -150,6 +152,22 @@ async def test_a_page_that_asks_by_itself_is_led_to_the_door_when_its_session_ha
             reply = await browser.get("/?part=fleet", **asked)
         assert (reply.status_code, reply.headers["hx-redirect"]) == (401, "/login?ended=1")
         assert "hx-redirect" not in (await browser.get("/api/v1/status", **asked)).headers
+
+
+async def test_charts_that_go_on_by_themselves_keep_no_session(tmp_path: Path) -> None:
+    script = (FOLDER / "charts.js").read_text(encoding="utf-8")
+    sent = re.search(r"const headers = \{ (.*?) \};\s+const reply = await fetch\(said\.source, \{ headers, ", script)
+    assert sent is not None
+    headers = dict(re.findall(r'"?([\w-]+)"?: "([^"]*)"', sent[1]))
+    assert headers.keys() == {"Accept", "HX-Request"}
+    place = Place(tmp_path, rules=PageRules(open=False))
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        replies = []
+        for _ in range(4):
+            place.clock.time += IDLE_SECONDS / 3.5
+            replies.append(await browser.asked.get("/nodes/node-a/series.json?set=math", headers=headers))
+    assert [one.status_code == 401 for one in replies] == [False, False, False, True]
 
 
 async def test_after_the_door_one_is_where_one_wanted_to_be(tmp_path: Path) -> None:
