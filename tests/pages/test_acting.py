@@ -45,7 +45,8 @@ def about(call: str) -> str:
 
 def outcome(call: str) -> str:
     """What the result says, as far as it is the same whatever it is about."""
-    return max(re.split(r"\{\w+\}", OWN[f"act.done.{call}"][0]), key=len).strip()
+    kind = "ordered" if call in ("isolate", "release", "approve") else "done"
+    return max(re.split(r"\{\w+\}", OWN[f"act.{kind}.{call}"][0]), key=len).strip()
 
 
 def hidden(reply: httpx.Response, name: str) -> str:
@@ -387,6 +388,19 @@ async def test_the_result_links_to_the_decision(tmp_path: Path) -> None:
         reply = await browser.post("/actions/isolate", await confirmation(browser, "isolate"))
     assert 'href="/decisions/d-2"' in reply.text
     assert "the cap is overridden" in words(reply)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@ACTIONS
+async def test_what_is_ordered_alone_is_not_told_as_done(tmp_path: Path, call: str, language: str) -> None:
+    place = Place(tmp_path)
+    ordered = call in ("isolate", "release", "approve")  # the others gave no order here
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        reply = await browser.post(f"/actions/{call}?lang={language}", await confirmation(browser, call))
+    assert ('class="verdict plain"' in reply.text, 'class="verdict good"' in reply.text) == (ordered, not ordered)
+    assert (OWN["act.ordered"][("en", "zh").index(language)] in words(reply)) is ordered
+    assert "is kept out of traffic" not in words(reply)
 
 
 EVIL = "a\"><script>alert(1)</script>&'"

@@ -29,6 +29,9 @@ ABOUT = {
 }
 """The actions of the pages, and what each is about."""
 
+ORDERING = ("isolate", "release", "confirm_healthy", "approve")
+"""Actions that can lead to an order, which the gateway has not answered yet when the page tells of it."""
+
 TIMED = ("pause", "hold", "isolate")
 """Actions that hold for a while."""
 
@@ -167,7 +170,9 @@ class Acting:
             heard = await calls.reject(entry, about, fields)
         else:
             heard = await calls.word(entry, call, fields)
-        return Outcome(f"act.done.{call}", {"about": about}, heard.decision, heard.told)
+        ordered = heard.decision is not None and call in ORDERING
+        key = f"act.ordered.{call}" if ordered else f"act.done.{call}"
+        return Outcome(key, {"about": about}, heard.decision, heard.told, ordered=ordered)
 
 
 def owner_of(entry: Entry) -> str:

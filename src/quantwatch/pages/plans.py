@@ -17,13 +17,15 @@ MOST = 512
 class Outcome:
     """What came of an action. key, values: of the sentence about it. decision: the order that followed, or None.
 
-    failed: why nothing was done, None where it was.
+    ordered: the order has been given, and how the gateway answers is not known yet. failed: why nothing was done, None
+    where it was.
     """
 
     key: str
     values: Mapping[str, object] = field(default_factory=dict)
     decision: str | None = None
     told: tuple[str, ...] = ()
+    ordered: bool = False
     failed: str | None = None
 
 
