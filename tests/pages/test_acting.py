@@ -17,7 +17,7 @@ from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.word import Heard, Word
 from quantwatch.pages.acting import ABOUT, TIMED
-from quantwatch.pages.plans import LASTS_SECONDS, MOST, Plans
+from quantwatch.pages.plans import KEPT_SECONDS, LASTS_SECONDS, MOST, Plans
 from quantwatch.pages.words import WORDS
 from quantwatch.pages.words.actions import WORDS as OWN
 from support.boards import board, measured, rich_board, target_board
@@ -182,8 +182,32 @@ async def test_a_confirmation_is_no_use_to_others_for_other_actions_or_too_late(
     assert place.refused == ["replay"] * 4
 
 
+@ACTIONS
+async def test_what_came_of_a_confirmation_is_known_for_a_day(tmp_path: Path, call: str) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as script:
+        shown = await script.post(f"/actions/{call}", filled(call, "x"), Origin="", **bearer("otto"))
+        sent = {"confirmation": hidden(shown, "confirmation")}
+        await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+        for _ in range(MOST + 1):
+            place.acting[-1].plans.add("hold", "node-b", {}, owner="token vera")
+        place.clock.time += KEPT_SECONDS
+        again = await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+        place.clock.time += 1
+        late = await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+    assert (again.status_code, late.status_code, done(place.desk)) == (409, 409, [ASKED[call]])
+    assert "was confirmed already and is not done again" in words(again)
+    assert outcome(call) in words(again)
+    assert "if it had been confirmed before, the page of the node tells what came of it" in words(late)
+
+
 def test_plans_are_few() -> None:
-    plans = Plans(FakeClock())
+    clock = FakeClock()
+    plans = Plans(clock)
+    for _ in range(3):
+        plans.begin(plans.add("hold", "node-a", {}, owner="ada"))
+        clock.time += KEPT_SECONDS + 1
+    assert len(plans._begun) == 1
     ids = [plans.add("hold", "node-a", {}, owner="ada") for _ in range(MOST + 1)]
     assert plans.find(ids[0], owner="ada") is None
     assert plans.find(ids[1], owner="ada") is not None
@@ -368,6 +392,19 @@ async def test_what_cannot_be_done_after_all_is_told_and_not_tried_again(tmp_pat
             assert reply.status_code == 409
             assert f"Nothing was done {trouble}" in words(reply)
     assert len(done(place.desk)) == 1
+
+
+async def test_what_broke_off_is_told_as_that_and_not_tried_again(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate")
+        place.desk.trouble = RuntimeError("a fault of ours")
+        assert (await browser.post("/actions/isolate", sent)).status_code == 500
+        reply = await browser.post("/actions/isolate", sent)
+    assert (reply.status_code, len(done(place.desk))) == (409, 1)
+    assert "It is not known whether this was done" in words(reply)
+    assert "still under way" not in words(reply)
 
 
 async def test_what_cannot_be_foreseen_is_not_offered(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ LASTING = ("1800", "3600", "14400", "28800", "86400", "259200")
 """Seconds that a form offers."""
 
 
+BROKEN_OFF = Outcome("act.broken", failed="an error of quantwatch itself broke it off; the log has it")
+
+
 @dataclass(frozen=True, slots=True)
 class Who:
     """The person in front of a page. role: None for a reader. csrf: what their forms carry, None without a session.
@@ -146,12 +149,15 @@ class Acting:
             return Foreseen(refused=str(exc))
 
     async def carried_out(self, entry: Entry, plan: Plan) -> Outcome:
-        """Do what was confirmed; tells why where nothing was done."""
+        """Do what was confirmed; tells why where nothing was done. Whatever breaks it off leaves an outcome as well."""
+        outcome = BROKEN_OFF
         try:
-            plan.outcome = await self._done(entry, plan)
+            outcome = await self._done(entry, plan)
         except (InputError, StoreError) as exc:
-            plan.outcome = Outcome("act.failed", failed=str(exc))
-        return plan.outcome
+            outcome = Outcome("act.failed", failed=str(exc))
+        finally:
+            plan.outcome = outcome
+        return outcome
 
     async def _done(self, entry: Entry, plan: Plan) -> Outcome:
         call, about, fields, calls = plan.call, plan.about, Fields(plan.fields), self.calls

@@ -88,10 +88,10 @@ class _Forms:
         plan = self._acting.plans.find(id_, owner=owner_of(entry))
         if plan is None or plan.call != call:
             return await self._refused(request, entry, reason="replay", key="act.gone", status=409)
-        if plan.begun:
+        if plan.begun is not None:
             self._acting.access.refused("replay", entry.client, path=request.url.path, caller=entry.caller)
             return await self._done(request, plan, status=409, again=True)
-        plan.begun = True
+        self._acting.plans.begin(id_)
         outcome = await self._acting.carried_out(entry, plan)
         return await self._done(request, plan, status=200 if outcome.failed is None else 409)
 

@@ -10,7 +10,11 @@ from quantwatch.clock import Clock
 LASTS_SECONDS = 600.0
 """A confirmation shows what would happen; after so long it may be something else."""
 
+KEPT_SECONDS = 86_400.0
+"""For so long it is known what came of a confirmation, so that the same one again is told that, and not a guess."""
+
 MOST = 512
+"""Plans that nobody has confirmed; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +35,17 @@ class Outcome:
 
 @dataclass(slots=True)
 class Plan:
-    """One action, as it was shown. owner: whose confirmation counts. outcome: None until it is carried out."""
+    """One action, as it was shown. owner: whose confirmation counts. at, begun: by the monotonic clock.
+
+    begun: when it was confirmed, None before. outcome: None until it is carried out.
+    """
 
     call: str
     about: str
     fields: Mapping[str, object]
     owner: str
     at: float
-    begun: bool = False
+    begun: float | None = None
     outcome: Outcome | None = None
 
 
@@ -48,6 +55,7 @@ class Plans:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: OrderedDict[str, Plan] = OrderedDict()
+        self._begun: OrderedDict[str, Plan] = OrderedDict()
 
     def add(self, call: str, about: str, fields: Mapping[str, object], *, owner: str) -> str:
         """Keep a plan; gives the id by which it is confirmed."""
@@ -59,7 +67,16 @@ class Plans:
 
     def find(self, id_: str, *, owner: str) -> Plan | None:
         """The plan of an id; None where it is not theirs, too old, or none. One that was begun is given as well."""
-        plan = self._known.get(id_)
-        if plan is None or plan.owner != owner or self._clock.monotonic() - plan.at > LASTS_SECONDS:
+        plan, now = self._begun.get(id_) or self._known.get(id_), self._clock.monotonic()
+        if plan is None or plan.owner != owner:
             return None
-        return plan
+        since, lasts = (plan.at, LASTS_SECONDS) if plan.begun is None else (plan.begun, KEPT_SECONDS)
+        return plan if now - since <= lasts else None
+
+    def begin(self, id_: str) -> None:
+        """Note that a plan is carried out from now on; those of yesterday are forgotten."""
+        now = self._clock.monotonic()
+        plan = self._begun[id_] = self._known.pop(id_)
+        plan.begun = now
+        while (oldest := next(iter(self._begun.values()))).begun is not None and now - oldest.begun > KEPT_SECONDS:
+            self._begun.popitem(last=False)

@@ -62,8 +62,10 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "act.gone.title": ("Nothing waits for this confirmation", "没有等待此确认的操作"),
     "act.gone": (
-        "It is too old, or was asked for by somebody else. Nothing was done; ask again to see how things stand now.",
-        "该确认已过期，或由他人发起。未执行任何操作；请重新发起以查看当前情况。",
+        "It is too old, was asked for by somebody else, or is from before a login or a restart. Nothing is done by it "
+        "now; if it had been confirmed before, the page of the node tells what came of it. Otherwise ask again to see "
+        "how things stand now.",
+        "该确认已过期、由他人发起，或早于本次登录或重启。此次提交未执行任何操作；如果此前已确认，结果见节点页面；否则请重新发起以查看当前情况。",
     ),
     "act.fleet": ("Everything", "全部"),
     "act.nodes": ("A node", "单个节点"),
@@ -180,6 +182,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.confirm.once": ("This can be confirmed once, within ten minutes.", "仅可确认一次，十分钟内有效。"),
     "act.proposal": ("{action} {target}: {reason}", "{action} {target}：{reason}"),
     "act.failed": ("Nothing was done", "未执行任何操作"),
+    "act.broken": ("It is not known whether this was done", "无法确定该操作是否已执行"),
     "act.again": (
         "This was confirmed already and is not done again. What came of it the first time:",
         "该操作已确认过，不会重复执行。首次结果如下：",
