@@ -12,7 +12,7 @@ import pytest
 
 from quantwatch.errors import InputError, StoreError
 from quantwatch.expose.sessions import IDLE_SECONDS
-from quantwatch.flow.decision import Action
+from quantwatch.flow.decision import Action, Brake
 from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.word import Heard, Word
@@ -378,6 +378,40 @@ async def test_what_would_be_refused_has_no_button_but_to_insist_where_that_help
         ("foresee", "isolate", "node-a", True),
         ("isolate", Word("node-a", "otto", "because", 3600.0, force=True)),
     ]
+
+
+FORCED = Word("node-a", "otto", "because", 3600.0, force=True)
+
+
+async def test_who_insists_is_asked_again_where_more_objects_than_was_shown(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.desk.foreseen = Foreseen(Action.ISOLATE, objections=("the cap",), brakes=frozenset({Brake.CAP}))
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate", force="yes")
+        both = frozenset({Brake.CAP, Brake.LAST_BACKEND})
+        place.desk.foreseen = replace(place.desk.foreseen, objections=("the cap", "the last one"), brakes=both)
+        anew = await browser.post("/actions/isolate", sent)
+        assert (anew.status_code, done(place.desk)) == (409, [])
+        for said in ("more objects now than when this was shown", "the last one", "because", "1 hour", "Isolate now"):
+            assert said in words(anew)
+        again = await browser.post("/actions/isolate", sent)
+        assert (again.status_code, done(place.desk)) == (409, [])
+        assert "it was shown anew" in words(again)
+        place.desk.foreseen = replace(place.desk.foreseen, objections=("the last one, of 3",))
+        reply = await browser.post("/actions/isolate", {**sent, "confirmation": hidden(anew, "confirmation")})
+    assert (reply.status_code, done(place.desk)) == (200, [("isolate", FORCED)])
+
+
+async def test_what_is_refused_by_now_is_not_offered_anew(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate", force="yes")
+        place.desk.foreseen = Foreseen(Action.ISOLATE, refused="the wall", brakes=frozenset({Brake.LAST_BACKEND}))
+        reply = await browser.post("/actions/isolate", sent)
+    assert (reply.status_code, 'name="confirmation"' in reply.text, done(place.desk)) == (409, False, [])
+    assert "It would be refused now: the wall" in words(reply)
 
 
 @pytest.mark.parametrize("trouble", [InputError("a brake objects now"), StoreError("the disk is full")])

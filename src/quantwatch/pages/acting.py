@@ -42,6 +42,9 @@ LASTING = ("1800", "3600", "14400", "28800", "86400", "259200")
 BROKEN_OFF = Outcome("act.broken", failed="an error of quantwatch itself broke it off; the log has it")
 
 
+SHOWN_ANEW = Outcome("act.failed", failed="more objects than was shown; it was shown anew, to be confirmed again")
+
+
 @dataclass(frozen=True, slots=True)
 class Who:
     """The person in front of a page. role: None for a reader. csrf: what their forms carry, None without a session.
@@ -148,10 +151,19 @@ class Acting:
         except (InputError, StoreError) as exc:
             return Foreseen(refused=str(exc))
 
-    async def carried_out(self, entry: Entry, plan: Plan) -> Outcome:
-        """Do what was confirmed; tells why where nothing was done. Whatever breaks it off leaves an outcome as well."""
+    async def carried_out(self, entry: Entry, plan: Plan) -> Outcome | Foreseen:
+        """Do what was confirmed; tells why where nothing was done. Whatever breaks it off leaves an outcome as well.
+
+        Who insists does so against what they were shown. Where more objects by now nothing is done, and what would
+        come of it is given instead.
+        """
         outcome = BROKEN_OFF
         try:
+            if plan.fields.get("force"):
+                foreseen = await self.foreseen(plan.call, plan.about, force=True)
+                if foreseen.brakes - plan.brakes:
+                    outcome = SHOWN_ANEW
+                    return foreseen
             outcome = await self._done(entry, plan)
         except (InputError, StoreError) as exc:
             outcome = Outcome("act.failed", failed=str(exc))

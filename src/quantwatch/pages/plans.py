@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quantwatch.clock import Clock
+from quantwatch.flow.decision import Brake
 
 LASTS_SECONDS = 600.0
 """A confirmation shows what would happen; after so long it may be something else."""
@@ -37,7 +38,8 @@ class Outcome:
 class Plan:
     """One action, as it was shown. owner: whose confirmation counts. at, begun: by the monotonic clock.
 
-    begun: when it was confirmed, None before. outcome: None until it is carried out.
+    given: the form as it was filled in. brakes: what objected when it was shown. begun: when it was confirmed,
+    None before. outcome: None until it is carried out.
     """
 
     call: str
@@ -45,6 +47,8 @@ class Plan:
     fields: Mapping[str, object]
     owner: str
     at: float
+    given: Mapping[str, str] = field(default_factory=dict)
+    brakes: frozenset[Brake] = frozenset()
     begun: float | None = None
     outcome: Outcome | None = None
 
@@ -57,10 +61,19 @@ class Plans:
         self._known: OrderedDict[str, Plan] = OrderedDict()
         self._begun: OrderedDict[str, Plan] = OrderedDict()
 
-    def add(self, call: str, about: str, fields: Mapping[str, object], *, owner: str) -> str:
+    def add(
+        self,
+        call: str,
+        about: str,
+        fields: Mapping[str, object],
+        *,
+        owner: str,
+        given: Mapping[str, str] | None = None,
+        brakes: frozenset[Brake] = frozenset(),
+    ) -> str:
         """Keep a plan; gives the id by which it is confirmed."""
         id_ = secrets.token_urlsafe(24)
-        self._known[id_] = Plan(call, about, fields, owner, self._clock.monotonic())
+        self._known[id_] = Plan(call, about, fields, owner, self._clock.monotonic(), given or {}, brakes)
         while len(self._known) > MOST:
             self._known.popitem(last=False)
         return id_

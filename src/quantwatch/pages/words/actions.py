@@ -175,6 +175,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.confirm.no_objections": ("Nothing speaks against it.", "没有反对意见。"),
     "act.confirm.told": ("What to know", "须知"),
     "act.confirm.refused": ("It would be refused now: {reason}", "现在会被拒绝：{reason}"),
+    "act.confirm.anew": (
+        "Nothing was done: more objects now than when this was shown. Look again, and confirm it if you still want it.",
+        "未执行任何操作：与之前显示时相比，出现了新的反对意见。请重新查看，如仍要执行请再次确认。",
+    ),
     "act.confirm.forcible": ("It is done all the same if you insist.", "如果强制执行，仍会进行。"),
     "act.confirm.insist": ("Insist, and see what would happen", "强制执行，并查看将会发生什么"),
     "act.confirm.do": ("{call} now", "立即{call}"),
