@@ -271,6 +271,38 @@ async def test_the_part_asks_again_for_what_the_page_shows(tmp_path: Path) -> No
     assert part.attributes["hx-trigger"] == "every 10s"
 
 
+class _Swapped(Read):
+    """A page whose fields are told apart by whether they stand in a part that is asked for again."""
+
+    depth: int | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("input", "select", "form") and self.depth is not None:
+            self.wrong.append(f"{tag} in a part that is replaced")
+        if "data-again" in dict(attrs):
+            self.depth = len(self.open)
+        super().handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        super().handle_endtag(tag)
+        if self.depth is not None and len(self.open) <= self.depth:
+            self.depth = None
+
+
+async def test_who_types_into_the_filter_keeps_no_old_verdict(tmp_path: Path) -> None:
+    """The filter stands outside of what is replaced; the verdict and the list come in one answer without it."""
+    whole = await see(site(many(), tmp_path / "q.db"), "/?q=node")
+    read = _Swapped.of(whole.text)
+    assert (read.wrong, len(read.named("form")), len(read.named("input"))) == ([], 1, 1)
+    part = Read.of((await see(site(many(), tmp_path / "q.db"), "/?part=fleet&q=node")).text)
+    assert (part.named("form"), part.named("input"), part.wrong) == ([], [], [])
+    (listed,) = [one.attributes for one in part.tags if "hx-swap-oob" in one.attributes]
+    assert listed == {"id": "listed", "hx-swap-oob": "innerHTML"}
+    assert [one for one in read.tags if one.attributes.get("id") == "listed"] != []
+    assert [one for one in part.tags if one.attributes.get("id") == "verdict"] != []
+    assert rows(part) == rows(read)
+
+
 async def test_a_new_verdict_has_a_place_to_be_spoken(tmp_path: Path) -> None:
     """The place stays while the part is replaced, and only it is announced."""
     page = await fleet(rich_board(), tmp_path)

@@ -42,7 +42,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         values = {"headline": told, "counts": counts(board), "done": await doing(site, board, shown), **listed}
         values |= {"board": board, "lead": lead, "worst_finding": worst_finding, "urgency": urgency}
         if request.query_params.get("part"):
-            return await site.part(request, "fleet_part.html", **values)
+            return await site.part(request, "fleet_again.html", **values)
         return await site.page(request, "fleet.html", **values)
 
     return [Route("/", page)]
