@@ -283,11 +283,20 @@ def test_sessions_are_few_and_the_idlest_ends_first() -> None:
     assert (len(sessions), sessions.find(ids[0]) is None, sessions.find(ids[1])) == (MOST, False, None)
 
 
+def test_nobody_ends_the_sessions_of_others_by_beginning_many() -> None:
+    sessions = Sessions(FakeClock())
+    theirs = [sessions.begin(a_key("otto"))[0] for _ in range(MOST)]
+    for _ in range(1000):
+        sessions.begin(key(Caller("vera", Role.VIEWER, named=True), token("vera")))
+    assert [one for one in theirs if sessions.find(one) is None] == []
+    assert len(sessions) == 2 * MOST
+
+
 def test_no_two_sessions_share_an_id_or_a_forms_token_and_no_id_is_kept() -> None:
     sessions = Sessions(FakeClock())
     made = [sessions.begin(a_key()) for _ in range(50)]
     assert len({id_ for id_, _ in made} | {one.csrf for _, one in made}) == 100
-    assert set(sessions._open) == {digest_of(id_.encode()) for id_, _ in made}
+    assert set(sessions._open) == {digest_of(id_.encode()) for id_, _ in made[-MOST:]}
 
 
 @pytest.mark.parametrize("id_", ["", "x", "é", "\udcff", "0" * 10_000])

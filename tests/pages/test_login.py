@@ -51,7 +51,7 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_secure_and_the_address_is_t
 
 
 async def test_nobody_is_believed_about_https_but_the_configuration(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Place(tmp_path, rules=PageRules(local=False))
     async with place.browser() as browser:
         headers = {"X-Forwarded-Proto": "https"}
         reply = await browser.post("/login", {"token": token("otto")}, **headers)
@@ -105,6 +105,27 @@ async def test_another_page_cannot_log_anybody_in(tmp_path: Path, origin: str) -
     async with place.browser() as browser:
         reply = await browser.post("/login", {"token": token("otto")}, Origin=origin)
         assert (reply.status_code, place.refused, len(place.access.sessions)) == (403, ["origin"], 0)
+
+
+async def test_a_page_with_a_rebound_name_slows_nobody_down(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser(base="http://evil.test") as page, place.browser() as browser:
+        for i in range(3 * FREE):
+            assert (await page.post("/login", {"token": f"wrong-{i}"})).status_code == 403
+            sent = {"Authorization": f"Bearer wrong-{i}"}
+            assert (await page.get("/api/v1/status", **sent)).status_code == (401 if i < FREE + 1 else 429)
+        assert (await page.log_in("otto")).status_code == 403
+        assert (await browser.log_in("otto")).status_code == 303
+        script = await browser.get("/api/v1/status", Authorization=f"Bearer {token('otto')}")
+        assert script.status_code == 200
+
+
+async def test_a_proxy_without_page_url_is_told_what_is_missing(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        reply = await browser.post("/login", {"token": token("otto")}, **{"X-Forwarded-For": "10.0.0.9"})
+        assert (reply.status_code, len(place.access.sessions)) == (403, 0)
+        assert "set server.page_url" in reply.text
 
 
 async def test_logging_out_ends_the_session_here_and_in_the_browser(tmp_path: Path) -> None:

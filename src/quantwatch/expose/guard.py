@@ -9,7 +9,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from quantwatch.expose.access import Access, Entry
+from quantwatch.expose.access import Access, Entry, PageRules
 from quantwatch.expose.replies import Handler, error_reply, see_other
 from quantwatch.expose.sessions import Session
 from quantwatch.flow.access import LOCAL, READER, Role
@@ -29,6 +29,10 @@ NEVER_OPEN = ("/api/", "/-/")
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 """What a proxy leaves on a request: it comes from elsewhere, although the proxy is on this machine."""
+
+
+ELSEWHERE = "elsewhere"
+"""Whose guesses those are that reach a loopback address by another name: a page that does so must slow nobody else."""
 
 
 class Guard:
@@ -81,7 +85,8 @@ class Guard:
         return Entry(LOCAL, None, client)
 
     def _by_token(self, scope: Scope, headers: Headers, client: str) -> Entry | Response:
-        wait = self._access.slowing.wait(client)
+        counted = client if rightly_named(headers, self._access.rules) else ELSEWHERE
+        wait = self._access.slowing.wait(counted)
         if wait > 0:
             reply = self._refuse("slowed", scope, client, SLOWED.format(ceil(wait)), 429)
             reply.headers["Retry-After"] = str(ceil(wait))
@@ -90,7 +95,7 @@ class Guard:
         key = self._access.key_of(given)
         if key is not None:
             return Entry(key.caller, None, client)
-        self._access.slowing.failed(client, given)
+        self._access.slowing.failed(counted, given)
         return self._unauthorized(scope, client)
 
     def _session(self, headers: Headers) -> Session | None:
@@ -159,6 +164,14 @@ def from_here(headers: Headers) -> bool:
     """Whether a request was sent to this machine's loopback address, by nobody's proxy."""
     hosts = headers.getlist("host")
     return len(hosts) == 1 and is_loopback(hosts[0]) and not any(one in headers for one in FORWARDED)
+
+
+def rightly_named(headers: Headers, rules: PageRules) -> bool:
+    """Whether a request to a loopback address calls it that, unless it has another name by the configuration.
+
+    What does not may come from a page whose name was pointed at this machine, which looks like one of ours.
+    """
+    return from_here(headers) or not rules.local or rules.origin is not None
 
 
 def entry_of(request: Request) -> Entry:
