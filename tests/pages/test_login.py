@@ -128,6 +128,18 @@ async def test_a_proxy_without_page_url_is_told_what_is_missing(tmp_path: Path) 
         assert "set server.page_url" in reply.text
 
 
+@pytest.mark.parametrize("origin", ["", "null", "https://evil.test"])
+async def test_another_page_cannot_log_anybody_out(tmp_path: Path, origin: str) -> None:
+    """A browser keeps the session's cookie to itself there, and would take the word that deletes it all the same."""
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        browser.asked.cookies.clear()
+        reply = await browser.post("/logout", {}, Origin=origin)
+        assert (reply.status_code, reply.headers.get_list("set-cookie")) == (403, [])
+        assert (place.refused, len(place.access.sessions)) == (["origin"], 1)
+
+
 async def test_logging_out_ends_the_session_here_and_in_the_browser(tmp_path: Path) -> None:
     place = Place(tmp_path)
     async with place.browser() as browser:

@@ -72,6 +72,9 @@ class _Door:
 
     async def leave(self, request: Request) -> Response:
         entry, access = entry_of(request), self._access
+        if not access.rules.same_origin(request.headers):  # also where the browser kept the session to itself
+            access.refused("origin", entry.client, path="/logout")
+            return await self._site.page(request, "act_refused.html", status=403, key="act.csrf", values={})
         if entry.session is not None:
             try:
                 given = await read_form(request, known=("csrf",))
