@@ -99,8 +99,9 @@ def test_nobody_who_types_is_interrupted(browser: "Browser", night: Night) -> No
         said = night.call(
             "POST", "/api/v1/pauses", scope="pool:batch", reason="not in the way", author="ada", seconds=600
         )
-        page.wait_for_timeout(12_000)
+        page.get_by_text("not in the way").first.wait_for(timeout=PATIENCE)
         assert page.locator("input[name=q]").input_value() == "int4"
+        assert page.evaluate("document.activeElement.id") == "filter-q"
         page.locator("input[name=q]").press("Enter")
         page.wait_for_url("**q=int4**")
         assert page.locator("table tbody tr").count() == 2

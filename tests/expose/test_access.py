@@ -13,6 +13,7 @@ from starlette.routing import Route
 from quantwatch.expose.access import MOST_TOLD, QUIET_SECONDS, Access, PageRules
 from quantwatch.expose.admin import admin_app, api_routes
 from quantwatch.expose.calls import LEAST, Calls
+from quantwatch.expose.guard import cookie
 from quantwatch.expose.sessions import IDLE_SECONDS, LONGEST_SECONDS, MOST, Sessions, digest_of, key
 from quantwatch.expose.slowing import FORGOTTEN_SECONDS, FREE, LONGEST_WAIT, MOST_CLIENTS, Slowing
 from quantwatch.flow.access import Caller, Role
@@ -282,11 +283,20 @@ def test_sessions_are_few_and_the_idlest_ends_first() -> None:
     assert (len(sessions), sessions.find(ids[0]) is None, sessions.find(ids[1])) == (MOST, False, None)
 
 
+def test_nobody_ends_the_sessions_of_others_by_beginning_many() -> None:
+    sessions = Sessions(FakeClock())
+    theirs = [sessions.begin(a_key("otto"))[0] for _ in range(MOST)]
+    for _ in range(1000):
+        sessions.begin(key(Caller("vera", Role.VIEWER, named=True), token("vera")))
+    assert [one for one in theirs if sessions.find(one) is None] == []
+    assert len(sessions) == 2 * MOST
+
+
 def test_no_two_sessions_share_an_id_or_a_forms_token_and_no_id_is_kept() -> None:
     sessions = Sessions(FakeClock())
     made = [sessions.begin(a_key()) for _ in range(50)]
     assert len({id_ for id_, _ in made} | {one.csrf for _, one in made}) == 100
-    assert set(sessions._open) == {digest_of(id_.encode()) for id_, _ in made}
+    assert set(sessions._open) == {digest_of(id_.encode()) for id_, _ in made[-MOST:]}
 
 
 @pytest.mark.parametrize("id_", ["", "x", "é", "\udcff", "0" * 10_000])
@@ -377,6 +387,26 @@ async def test_a_session_is_no_use_to_other_pages(tmp_path: Path, origin: str) -
             assert (await browser.post(path, {"about": "node-a"}, Origin=origin)).status_code == 403
         assert place.refused == ["origin"] * 4
         assert (await browser.get("/actions/hold")).status_code == 200  # the session lives on
+
+
+FOREIGN = ['theme={"dark":true}', "a b=c", "=x", "bare", "x=é", 'q="open', "other[0]=1,2", "quantwatch2=no"]
+
+
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_cookie_is_found_beside_foreign_ones(foreign: str) -> None:
+    for sent in ([f"{foreign}; quantwatch=SID"], [f"quantwatch=SID; {foreign}"], [foreign, "quantwatch=SID"]):
+        headers = Headers(raw=[(b"cookie", one.encode("latin-1")) for one in sent])
+        assert cookie(headers, "quantwatch") == "SID"
+    assert cookie(Headers(raw=[(b"cookie", foreign.encode("latin-1"))]), "quantwatch") == ""
+
+
+async def test_a_foreign_cookie_keeps_nobody_from_logging_in(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        (sent,) = (await browser.log_in("otto")).headers.get_list("set-cookie")
+        browser.asked.cookies.clear()
+        reply = await browser.get("/", Cookie=f'theme={{"dark":true}}; {sent.partition(";")[0]}')
+        assert "otto (operator)" in reply.text
 
 
 # Refusals are told, but not each of them

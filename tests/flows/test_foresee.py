@@ -58,6 +58,8 @@ async def test_a_refusal_is_foreseen_word_for_word_and_insisting_helps_as_it_say
         assert str(caught.value) == found.refused
         forced = await untouched(bench, "isolate", "a", force=True)
         assert (forced.refused, forced.objections) == (None, found.objections)
+        assert forced.brakes == found.brakes
+        assert len(forced.brakes) == len(set(forced.objections)) > 0
 
 
 @pytest.mark.parametrize("call", ["isolate", "hold", "release", "confirm_healthy", "approve", "reject"])

@@ -12,12 +12,12 @@ import pytest
 
 from quantwatch.errors import InputError, StoreError
 from quantwatch.expose.sessions import IDLE_SECONDS
-from quantwatch.flow.decision import Action
+from quantwatch.flow.decision import Action, Brake
 from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.foresight import Foreseen
 from quantwatch.flow.word import Heard, Word
 from quantwatch.pages.acting import ABOUT, TIMED
-from quantwatch.pages.plans import LASTS_SECONDS, MOST, Plans
+from quantwatch.pages.plans import KEPT_SECONDS, LASTS_SECONDS, MOST, Plans
 from quantwatch.pages.words import WORDS
 from quantwatch.pages.words.actions import WORDS as OWN
 from support.boards import board, measured, rich_board, target_board
@@ -45,7 +45,8 @@ def about(call: str) -> str:
 
 def outcome(call: str) -> str:
     """What the result says, as far as it is the same whatever it is about."""
-    return max(re.split(r"\{\w+\}", OWN[f"act.done.{call}"][0]), key=len).strip()
+    kind = "ordered" if call in ("isolate", "release", "approve") else "done"
+    return max(re.split(r"\{\w+\}", OWN[f"act.{kind}.{call}"][0]), key=len).strip()
 
 
 def hidden(reply: httpx.Response, name: str) -> str:
@@ -181,8 +182,32 @@ async def test_a_confirmation_is_no_use_to_others_for_other_actions_or_too_late(
     assert place.refused == ["replay"] * 4
 
 
+@ACTIONS
+async def test_what_came_of_a_confirmation_is_known_for_a_day(tmp_path: Path, call: str) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as script:
+        shown = await script.post(f"/actions/{call}", filled(call, "x"), Origin="", **bearer("otto"))
+        sent = {"confirmation": hidden(shown, "confirmation")}
+        await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+        for _ in range(MOST + 1):
+            place.acting[-1].plans.add("hold", "node-b", {}, owner="token vera")
+        place.clock.time += KEPT_SECONDS
+        again = await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+        place.clock.time += 1
+        late = await script.post(f"/actions/{call}", sent, Origin="", **bearer("otto"))
+    assert (again.status_code, late.status_code, done(place.desk)) == (409, 409, [ASKED[call]])
+    assert "was confirmed already and is not done again" in words(again)
+    assert outcome(call) in words(again)
+    assert "if it had been confirmed before, the page of the node tells what came of it" in words(late)
+
+
 def test_plans_are_few() -> None:
-    plans = Plans(FakeClock())
+    clock = FakeClock()
+    plans = Plans(clock)
+    for _ in range(3):
+        plans.begin(plans.add("hold", "node-a", {}, owner="ada"))
+        clock.time += KEPT_SECONDS + 1
+    assert len(plans._begun) == 1
     ids = [plans.add("hold", "node-a", {}, owner="ada") for _ in range(MOST + 1)]
     assert plans.find(ids[0], owner="ada") is None
     assert plans.find(ids[1], owner="ada") is not None
@@ -355,6 +380,40 @@ async def test_what_would_be_refused_has_no_button_but_to_insist_where_that_help
     ]
 
 
+FORCED = Word("node-a", "otto", "because", 3600.0, force=True)
+
+
+async def test_who_insists_is_asked_again_where_more_objects_than_was_shown(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.desk.foreseen = Foreseen(Action.ISOLATE, objections=("the cap",), brakes=frozenset({Brake.CAP}))
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate", force="yes")
+        both = frozenset({Brake.CAP, Brake.LAST_BACKEND})
+        place.desk.foreseen = replace(place.desk.foreseen, objections=("the cap", "the last one"), brakes=both)
+        anew = await browser.post("/actions/isolate", sent)
+        assert (anew.status_code, done(place.desk)) == (409, [])
+        for said in ("more objects now than when this was shown", "the last one", "because", "1 hour", "Isolate now"):
+            assert said in words(anew)
+        again = await browser.post("/actions/isolate", sent)
+        assert (again.status_code, done(place.desk)) == (409, [])
+        assert "it was shown anew" in words(again)
+        place.desk.foreseen = replace(place.desk.foreseen, objections=("the last one, of 3",))
+        reply = await browser.post("/actions/isolate", {**sent, "confirmation": hidden(anew, "confirmation")})
+    assert (reply.status_code, done(place.desk)) == (200, [("isolate", FORCED)])
+
+
+async def test_what_is_refused_by_now_is_not_offered_anew(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate", force="yes")
+        place.desk.foreseen = Foreseen(Action.ISOLATE, refused="the wall", brakes=frozenset({Brake.LAST_BACKEND}))
+        reply = await browser.post("/actions/isolate", sent)
+    assert (reply.status_code, 'name="confirmation"' in reply.text, done(place.desk)) == (409, False, [])
+    assert "It would be refused now: the wall" in words(reply)
+
+
 @pytest.mark.parametrize("trouble", [InputError("a brake objects now"), StoreError("the disk is full")])
 async def test_what_cannot_be_done_after_all_is_told_and_not_tried_again(tmp_path: Path, trouble: Exception) -> None:
     place = Place(tmp_path)
@@ -367,6 +426,19 @@ async def test_what_cannot_be_done_after_all_is_told_and_not_tried_again(tmp_pat
             assert reply.status_code == 409
             assert f"Nothing was done {trouble}" in words(reply)
     assert len(done(place.desk)) == 1
+
+
+async def test_what_broke_off_is_told_as_that_and_not_tried_again(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate")
+        place.desk.trouble = RuntimeError("a fault of ours")
+        assert (await browser.post("/actions/isolate", sent)).status_code == 500
+        reply = await browser.post("/actions/isolate", sent)
+    assert (reply.status_code, len(done(place.desk))) == (409, 1)
+    assert "It is not known whether this was done" in words(reply)
+    assert "still under way" not in words(reply)
 
 
 async def test_what_cannot_be_foreseen_is_not_offered(tmp_path: Path) -> None:
@@ -387,6 +459,19 @@ async def test_the_result_links_to_the_decision(tmp_path: Path) -> None:
         reply = await browser.post("/actions/isolate", await confirmation(browser, "isolate"))
     assert 'href="/decisions/d-2"' in reply.text
     assert "the cap is overridden" in words(reply)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@ACTIONS
+async def test_what_is_ordered_alone_is_not_told_as_done(tmp_path: Path, call: str, language: str) -> None:
+    place = Place(tmp_path)
+    ordered = call in ("isolate", "release", "approve")  # the others gave no order here
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        reply = await browser.post(f"/actions/{call}?lang={language}", await confirmation(browser, call))
+    assert ('class="verdict plain"' in reply.text, 'class="verdict good"' in reply.text) == (ordered, not ordered)
+    assert (OWN["act.ordered"][("en", "zh").index(language)] in words(reply)) is ordered
+    assert "is kept out of traffic" not in words(reply)
 
 
 EVIL = "a\"><script>alert(1)</script>&'"

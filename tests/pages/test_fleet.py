@@ -54,6 +54,9 @@ UNMEASURED = target_board("n", set_board("n", quality=Quality.UNKNOWN, at=None, 
         ([of(Quality.WARN), of(Quality.INVALID)], "warn", "unknown"),
         ([of(Quality.INCONCLUSIVE), isolated()], "warn", "out"),
         ([isolated(), sick("a")], "bad", "bad"),
+        ([of(Quality.OK), sick("a", routing=Routing.LEAVING)], "bad", "bad"),
+        ([isolated(), sick("a", routing=Routing.RETURNING)], "bad", "bad"),
+        ([of(Quality.OK), of(Quality.WARN, routing=Routing.LEAVING)], "warn", "moving"),
         ([isolated(verified=False)], "bad", "contradicted"),
         ([of(Quality.OK, routing=Routing.CONTRADICTED)], "bad", "contradicted"),
         ([UNMEASURED], "dim", "first"),
@@ -172,6 +175,14 @@ async def test_the_page_answers_what_people_ask_at_night(tmp_path: Path) -> None
     assert {"/nodes/node-b", "/decisions/d-1"} <= set(page.links())
 
 
+@pytest.mark.parametrize(("language", "said"), [("en", "not settled yet"), ("zh", "尚未完成")])
+async def test_an_order_that_is_not_settled_is_not_told_as_done(tmp_path: Path, language: str, said: str) -> None:
+    one = sick("a", routing=Routing.LEAVING)
+    page = await fleet(board(of(Quality.OK), one), tmp_path, f"/?lang={language}")
+    assert page.text.count(said) == 3  # beside the headline, and in the list as its routing and what was done
+    assert "Isolated by" not in page.text
+
+
 async def test_everything_else_on_the_board_is_shown(tmp_path: Path) -> None:
     whole = rich_board()
     trouble = replace(whole.own, gateway_trouble="it says 401", reload_ok=False, unwritten=4, open_intents=2)
@@ -258,6 +269,38 @@ async def test_the_part_asks_again_for_what_the_page_shows(tmp_path: Path) -> No
     (part,) = [one for one in page.tags if "hx-get" in one.attributes]
     assert part.attributes["hx-get"] == "/?q=node&page=2&part=fleet"
     assert part.attributes["hx-trigger"] == "every 10s"
+
+
+class _Swapped(Read):
+    """A page whose fields are told apart by whether they stand in a part that is asked for again."""
+
+    depth: int | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("input", "select", "form") and self.depth is not None:
+            self.wrong.append(f"{tag} in a part that is replaced")
+        if "data-again" in dict(attrs):
+            self.depth = len(self.open)
+        super().handle_starttag(tag, attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        super().handle_endtag(tag)
+        if self.depth is not None and len(self.open) <= self.depth:
+            self.depth = None
+
+
+async def test_who_types_into_the_filter_keeps_no_old_verdict(tmp_path: Path) -> None:
+    """The filter stands outside of what is replaced; the verdict and the list come in one answer without it."""
+    whole = await see(site(many(), tmp_path / "q.db"), "/?q=node")
+    read = _Swapped.of(whole.text)
+    assert (read.wrong, len(read.named("form")), len(read.named("input"))) == ([], 1, 1)
+    part = Read.of((await see(site(many(), tmp_path / "q.db"), "/?part=fleet&q=node")).text)
+    assert (part.named("form"), part.named("input"), part.wrong) == ([], [], [])
+    (listed,) = [one.attributes for one in part.tags if "hx-swap-oob" in one.attributes]
+    assert listed == {"id": "listed", "hx-swap-oob": "innerHTML"}
+    assert [one for one in read.tags if one.attributes.get("id") == "listed"] != []
+    assert [one for one in part.tags if one.attributes.get("id") == "verdict"] != []
+    assert rows(part) == rows(read)
 
 
 async def test_a_new_verdict_has_a_place_to_be_spoken(tmp_path: Path) -> None:

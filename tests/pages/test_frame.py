@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -132,6 +133,29 @@ async def test_a_program_is_told_of_errors_in_json(tmp_path: Path) -> None:
         reply = await see(shown, path)
         assert (reply.status_code, reply.headers["content-type"]) == (404, "application/json")
     assert (await see(shown, "/api/v1/status", method="DELETE")).status_code == 405
+
+
+@pytest.mark.parametrize("slashes", ["//", "///", "/\\", "//\\/"])
+async def test_no_link_leads_to_the_host_that_a_path_names(tmp_path: Path, slashes: str) -> None:
+    """As a client sends it; what tests ask with elsewhere would take it for a host itself."""
+    path, sent = f"{slashes}evil.example/x", list[dict[str, Any]]()
+    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"a=1"}
+    scope |= {"headers": [(b"host", b"127.0.0.1:9470"), (b"accept", b"text/html")], "client": ("127.0.0.1", 1)}
+    made = site(rich_board(), tmp_path / "q.db")
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    try:
+        await app(made)({**scope, "server": ("127.0.0.1", 9470), "scheme": "http"}, receive, send)
+    finally:
+        await made.reading.close()
+    read = Read.of(b"".join(one.get("body", b"") for one in sent).decode())
+    assert "/evil.example/x?a=1&lang=zh" in read.links()
+    assert [one for one in read.links() if one.startswith(("//", "/\\"))] == []
 
 
 async def test_a_page_that_is_not_there_says_so(tmp_path: Path) -> None:

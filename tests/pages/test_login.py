@@ -1,5 +1,6 @@
 """The door: a token for a session, a cookie that leaves no room for others, and the way out."""
 
+import re
 from http.cookies import SimpleCookie
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from quantwatch.expose.access import PageRules
 from quantwatch.expose.sessions import IDLE_SECONDS
 from quantwatch.expose.slowing import FREE
+from quantwatch.pages.asset import FOLDER
 from quantwatch.pages.login import inside
 from support.desks import HERE, Place, token
 
@@ -49,7 +51,7 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_secure_and_the_address_is_t
 
 
 async def test_nobody_is_believed_about_https_but_the_configuration(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    place = Place(tmp_path, rules=PageRules(local=False))
     async with place.browser() as browser:
         headers = {"X-Forwarded-Proto": "https"}
         reply = await browser.post("/login", {"token": token("otto")}, **headers)
@@ -105,6 +107,39 @@ async def test_another_page_cannot_log_anybody_in(tmp_path: Path, origin: str) -
         assert (reply.status_code, place.refused, len(place.access.sessions)) == (403, ["origin"], 0)
 
 
+async def test_a_page_with_a_rebound_name_slows_nobody_down(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser(base="http://evil.test") as page, place.browser() as browser:
+        for i in range(3 * FREE):
+            assert (await page.post("/login", {"token": f"wrong-{i}"})).status_code == 403
+            sent = {"Authorization": f"Bearer wrong-{i}"}
+            assert (await page.get("/api/v1/status", **sent)).status_code == (401 if i < FREE + 1 else 429)
+        assert (await page.log_in("otto")).status_code == 403
+        assert (await browser.log_in("otto")).status_code == 303
+        script = await browser.get("/api/v1/status", Authorization=f"Bearer {token('otto')}")
+        assert script.status_code == 200
+
+
+async def test_a_proxy_without_page_url_is_told_what_is_missing(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        reply = await browser.post("/login", {"token": token("otto")}, **{"X-Forwarded-For": "10.0.0.9"})
+        assert (reply.status_code, len(place.access.sessions)) == (403, 0)
+        assert "set server.page_url" in reply.text
+
+
+@pytest.mark.parametrize("origin", ["", "null", "https://evil.test"])
+async def test_another_page_cannot_log_anybody_out(tmp_path: Path, origin: str) -> None:
+    """A browser keeps the session's cookie to itself there, and would take the word that deletes it all the same."""
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        browser.asked.cookies.clear()
+        reply = await browser.post("/logout", {}, Origin=origin)
+        assert (reply.status_code, reply.headers.get_list("set-cookie")) == (403, [])
+        assert (place.refused, len(place.access.sessions)) == (["origin"], 1)
+
+
 async def test_logging_out_ends_the_session_here_and_in_the_browser(tmp_path: Path) -> None:
     place = Place(tmp_path)
     async with place.browser() as browser:
@@ -150,6 +185,22 @@ async def test_a_page_that_asks_by_itself_is_led_to_the_door_when_its_session_ha
             reply = await browser.get("/?part=fleet", **asked)
         assert (reply.status_code, reply.headers["hx-redirect"]) == (401, "/login?ended=1")
         assert "hx-redirect" not in (await browser.get("/api/v1/status", **asked)).headers
+
+
+async def test_charts_that_go_on_by_themselves_keep_no_session(tmp_path: Path) -> None:
+    script = (FOLDER / "charts.js").read_text(encoding="utf-8")
+    sent = re.search(r"const headers = \{ (.*?) \};\s+const reply = await fetch\(said\.source, \{ headers, ", script)
+    assert sent is not None
+    headers = dict(re.findall(r'"?([\w-]+)"?: "([^"]*)"', sent[1]))
+    assert headers.keys() == {"Accept", "HX-Request"}
+    place = Place(tmp_path, rules=PageRules(open=False))
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        replies = []
+        for _ in range(4):
+            place.clock.time += IDLE_SECONDS / 3.5
+            replies.append(await browser.asked.get("/nodes/node-a/series.json?set=math", headers=headers))
+    assert [one.status_code == 401 for one in replies] == [False, False, False, True]
 
 
 async def test_after_the_door_one_is_where_one_wanted_to_be(tmp_path: Path) -> None:

@@ -96,6 +96,16 @@ async def test_runs_are_paged(store: Path) -> None:
     assert "Newest" in found.text
 
 
+async def test_the_way_back_to_the_newest_runs_leads_there(store: Path) -> None:
+    first = await page(store)
+    second = await page(store, older(first)[0])
+    (newest,) = [one.attributes["href"] or "" for one in second.named("a") if one.attributes.get("id") == "runs-newest"]
+    for path in (newest, "/nodes/int8-a?before=r-that-was-pruned"):
+        found = await page(store, path.partition("#")[0])
+        assert f"/runs/{run(109).id}" in found.links()
+        assert "No run of it is on record" not in found.text
+
+
 async def test_a_task_set_can_be_chosen(store: Path) -> None:
     found = await page(store, "/nodes/int8-a?set=code&range=7d")
     assert "Newest first; 1 on record" in found.text

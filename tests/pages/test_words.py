@@ -18,7 +18,7 @@ from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Human, Routing
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.pages import words as package
-from quantwatch.pages.acting import ABOUT, LASTING
+from quantwatch.pages.acting import ABOUT, LASTING, ORDERING
 from quantwatch.pages.chart import CHARTS, RANGES
 from quantwatch.pages.incident import Kind
 from quantwatch.pages.manner import LANGUAGES, THEMES
@@ -88,6 +88,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "act.": tuple(ABOUT),
     "act.does.": tuple(ABOUT),
     "act.done.": tuple(ABOUT),
+    "act.ordered.": ORDERING,
     "act.lasts.": ("", *LASTING),
     "act.field.": (*sorted(set(ABOUT.values())), "about", "reason", "author", "seconds", "task_set", "scope"),
 }

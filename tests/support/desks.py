@@ -123,7 +123,9 @@ _templates = cache(environment)
 
 @dataclass(slots=True)
 class Place:
-    """An admin listener with its pages, without a socket. refused, counted: what would be on /metrics."""
+    """An admin listener with its pages, without a socket. refused, counted: what would be on /metrics. acting: of each
+    browser.
+    """
 
     folder: Path
     board: Board = field(default_factory=rich_board)
@@ -133,6 +135,7 @@ class Place:
     keys: Sequence[Key] = field(default_factory=keys)
     refused: list[str] = field(default_factory=list)
     counted: list[tuple[str, str]] = field(default_factory=list)
+    acting: list[Acting] = field(default_factory=list)
     access: Access = field(init=False)
 
     def __post_init__(self) -> None:
@@ -145,6 +148,7 @@ class Place:
     async def browser(self, *, base: str = HERE, client: str = "127.0.0.1") -> AsyncIterator["Browser"]:
         """A browser, or a script, with its own cookies."""
         acting = Acting(Calls(lambda: self.board, self.desk, self._count), self.access)
+        self.acting.append(acting)
         reading = Reading(self.folder / "none.db")
         shared: dict[str, Any] = {"assets": _assets(), "templates": _templates()}
         pages = LivePage(Site(lambda: self.board, reading, self.clock.now, who=acting.who, **shared), acting)

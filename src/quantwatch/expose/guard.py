@@ -1,16 +1,15 @@
 """Who may use the admin listener, and how far."""
 
 import ipaddress
-from http.cookies import CookieError, SimpleCookie
 from math import ceil
 from urllib.parse import quote
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from quantwatch.expose.access import Access, Entry
+from quantwatch.expose.access import Access, Entry, PageRules
 from quantwatch.expose.replies import Handler, error_reply, see_other
 from quantwatch.expose.sessions import Session
 from quantwatch.flow.access import LOCAL, READER, Role
@@ -30,6 +29,10 @@ NEVER_OPEN = ("/api/", "/-/")
 
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip", "via")
 """What a proxy leaves on a request: it comes from elsewhere, although the proxy is on this machine."""
+
+
+ELSEWHERE = "elsewhere"
+"""Whose guesses those are that reach a loopback address by another name: a page that does so must slow nobody else."""
 
 
 class Guard:
@@ -82,7 +85,8 @@ class Guard:
         return Entry(LOCAL, None, client)
 
     def _by_token(self, scope: Scope, headers: Headers, client: str) -> Entry | Response:
-        wait = self._access.slowing.wait(client)
+        counted = client if rightly_named(headers, self._access.rules) else ELSEWHERE
+        wait = self._access.slowing.wait(counted)
         if wait > 0:
             reply = self._refuse("slowed", scope, client, SLOWED.format(ceil(wait)), 429)
             reply.headers["Retry-After"] = str(ceil(wait))
@@ -91,7 +95,7 @@ class Guard:
         key = self._access.key_of(given)
         if key is not None:
             return Entry(key.caller, None, client)
-        self._access.slowing.failed(client, given)
+        self._access.slowing.failed(counted, given)
         return self._unauthorized(scope, client)
 
     def _session(self, headers: Headers) -> Session | None:
@@ -162,6 +166,14 @@ def from_here(headers: Headers) -> bool:
     return len(hosts) == 1 and is_loopback(hosts[0]) and not any(one in headers for one in FORWARDED)
 
 
+def rightly_named(headers: Headers, rules: PageRules) -> bool:
+    """Whether a request to a loopback address calls it that, unless it has another name by the configuration.
+
+    What does not may come from a page whose name was pointed at this machine, which looks like one of ours.
+    """
+    return from_here(headers) or not rules.local or rules.origin is not None
+
+
 def entry_of(request: Request) -> Entry:
     """Who a request comes from."""
     entry: Entry = request.scope[ENTRY]
@@ -169,12 +181,12 @@ def entry_of(request: Request) -> Entry:
 
 
 def cookie(headers: Headers, name: str) -> str:
-    """The value of a cookie; empty where there is none, or what there is cannot be read."""
-    try:
-        found = SimpleCookie("; ".join(headers.getlist("cookie"))).get(name)
-    except CookieError:
-        return ""
-    return found.value if found is not None else ""
+    """The value of a cookie; empty where there is none.
+
+    Split as browsers put them together: other programs on this host set cookies too, and some of them are not well
+    formed.
+    """
+    return cookie_parser("; ".join(headers.getlist("cookie"))).get(name, "")
 
 
 def _borne(headers: Headers) -> bytes:

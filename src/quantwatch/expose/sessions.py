@@ -14,8 +14,8 @@ IDLE_SECONDS = 1800.0
 LONGEST_SECONDS = 12 * 3600.0
 """Also a session that is used all the time ends: its owner shows the token once a shift."""
 
-MOST = 256
-"""Beyond it the one that was idle for longest ends."""
+MOST = 16
+"""Sessions from one token; beyond it the one of them that was idle for longest ends, and nobody else's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,9 @@ class Sessions:
         """A new session; its id goes to the browser and nowhere else."""
         now, id_ = self._clock.monotonic(), secrets.token_urlsafe(32)
         session = self._open[digest_of(id_.encode())] = Session(of, secrets.token_urlsafe(24), now, now)
-        while len(self._open) > MOST:
-            self._open.popitem(last=False)
+        theirs = [name for name, one in self._open.items() if one.key == of]  # the idlest stands first
+        for name in theirs[:-MOST]:
+            del self._open[name]
         return id_, session
 
     def find(self, id_: str, *, by_itself: bool = False) -> Session | None:

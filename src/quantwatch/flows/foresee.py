@@ -51,9 +51,9 @@ async def _isolation(watch: Watch, word: Word) -> Foreseen:
     fallbacks = await watch.turns.decider.ask_ahead(pool, [target])
     fallback = fallbacks.get(rungs_above(target, pool))
     _, ruled, found = await looked_at(watch, word, target, fallback=fallback)
-    objections = tuple(one.reason for one in found)
+    objections, brakes = tuple(one.reason for one in found), frozenset(one.brake for one in found)
     if ruled is Ruling.ACT:
-        return Foreseen(Action.ISOLATE, objections=objections, fallback=fallback)
+        return Foreseen(Action.ISOLATE, objections=objections, fallback=fallback, brakes=brakes)
     _, forced, _ = await looked_at(watch, replace(word, force=True), target, fallback=fallback)
     return Foreseen(
         Action.ISOLATE,
@@ -61,6 +61,7 @@ async def _isolation(watch: Watch, word: Word) -> Foreseen:
         forcible=forced is Ruling.ACT,
         objections=objections,
         fallback=fallback,
+        brakes=brakes,
     )
 
 

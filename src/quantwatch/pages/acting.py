@@ -29,11 +29,20 @@ ABOUT = {
 }
 """The actions of the pages, and what each is about."""
 
+ORDERING = ("isolate", "release", "confirm_healthy", "approve")
+"""Actions that can lead to an order, which the gateway has not answered yet when the page tells of it."""
+
 TIMED = ("pause", "hold", "isolate")
 """Actions that hold for a while."""
 
 LASTING = ("1800", "3600", "14400", "28800", "86400", "259200")
 """Seconds that a form offers."""
+
+
+BROKEN_OFF = Outcome("act.broken", failed="an error of quantwatch itself broke it off; the log has it")
+
+
+SHOWN_ANEW = Outcome("act.failed", failed="more objects than was shown; it was shown anew, to be confirmed again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +151,25 @@ class Acting:
         except (InputError, StoreError) as exc:
             return Foreseen(refused=str(exc))
 
-    async def carried_out(self, entry: Entry, plan: Plan) -> Outcome:
-        """Do what was confirmed; tells why where nothing was done."""
+    async def carried_out(self, entry: Entry, plan: Plan) -> Outcome | Foreseen:
+        """Do what was confirmed; tells why where nothing was done. Whatever breaks it off leaves an outcome as well.
+
+        Who insists does so against what they were shown. Where more objects by now nothing is done, and what would
+        come of it is given instead.
+        """
+        outcome = BROKEN_OFF
         try:
-            plan.outcome = await self._done(entry, plan)
+            if plan.fields.get("force"):
+                foreseen = await self.foreseen(plan.call, plan.about, force=True)
+                if foreseen.brakes - plan.brakes:
+                    outcome = SHOWN_ANEW
+                    return foreseen
+            outcome = await self._done(entry, plan)
         except (InputError, StoreError) as exc:
-            plan.outcome = Outcome("act.failed", failed=str(exc))
-        return plan.outcome
+            outcome = Outcome("act.failed", failed=str(exc))
+        finally:
+            plan.outcome = outcome
+        return outcome
 
     async def _done(self, entry: Entry, plan: Plan) -> Outcome:
         call, about, fields, calls = plan.call, plan.about, Fields(plan.fields), self.calls
@@ -167,7 +188,9 @@ class Acting:
             heard = await calls.reject(entry, about, fields)
         else:
             heard = await calls.word(entry, call, fields)
-        return Outcome(f"act.done.{call}", {"about": about}, heard.decision, heard.told)
+        ordered = heard.decision is not None and call in ORDERING
+        key = f"act.ordered.{call}" if ordered else f"act.done.{call}"
+        return Outcome(key, {"about": about}, heard.decision, heard.told, ordered=ordered)
 
 
 def owner_of(entry: Entry) -> str:

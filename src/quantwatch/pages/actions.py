@@ -14,6 +14,7 @@ from quantwatch.expose.body import BodyError, read_form
 from quantwatch.expose.calls import LEAST
 from quantwatch.expose.guard import DOOR, entry_of
 from quantwatch.expose.replies import see_other
+from quantwatch.flow.foresight import Foreseen
 from quantwatch.pages.acting import ABOUT, LASTING, TIMED, Acting, owner_of
 from quantwatch.pages.plans import Plan
 from quantwatch.pages.site import Site
@@ -71,16 +72,32 @@ class _Forms:
             return await self._form(request, call, given, fault=exc, status=exc.status)
         about, force = given["about"].strip(), given.get("force") == "yes"
         foreseen = await acting.foreseen(call, about, force=force)
+        return await self._shown(request, call, given, foreseen=foreseen, fields=fields)
+
+    async def _shown(
+        self,
+        request: Request,
+        call: str,
+        given: Mapping[str, str],
+        *,
+        foreseen: Foreseen,
+        fields: Mapping[str, object],
+        anew: bool = False,
+    ) -> Response:
+        """What would happen. anew: it has been shown already, and more objects by now."""
+        acting, entry, about = self._acting, entry_of(request), given["about"].strip()
         subject = acting.subject(call, about)
         if subject is None:
             fault = BodyError("about", "is not there, or not there any more")
             return await self._form(request, call, given, fault=fault, status=409)
         id_ = None
         if foreseen.refused is None:
-            id_ = acting.plans.add(call, about, fields, owner=owner_of(entry))
-        values = {"call": call, "subject": subject, "foreseen": foreseen, "confirmation": id_, "given": given}
+            owner, brakes = owner_of(entry), foreseen.brakes
+            id_ = acting.plans.add(call, about, fields, owner=owner, given=given, brakes=brakes)
+        values = {"call": call, "subject": subject, "foreseen": foreseen, "confirmation": id_}
+        values |= {"given": given, "anew": anew}
         author = entry.caller.author(given.get("author"))
-        status = 200 if foreseen.refused is None else 409
+        status = 200 if foreseen.refused is None and not anew else 409
         return await self._site.page(request, "act_confirm.html", status=status, author=author, **values)
 
     async def _confirmed(self, request: Request, entry: Entry, call: str, id_: str) -> Response:
@@ -88,12 +105,14 @@ class _Forms:
         plan = self._acting.plans.find(id_, owner=owner_of(entry))
         if plan is None or plan.call != call:
             return await self._refused(request, entry, reason="replay", key="act.gone", status=409)
-        if plan.begun:
+        if plan.begun is not None:
             self._acting.access.refused("replay", entry.client, path=request.url.path, caller=entry.caller)
             return await self._done(request, plan, status=409, again=True)
-        plan.begun = True
-        outcome = await self._acting.carried_out(entry, plan)
-        return await self._done(request, plan, status=200 if outcome.failed is None else 409)
+        self._acting.plans.begin(id_)
+        came = await self._acting.carried_out(entry, plan)
+        if isinstance(came, Foreseen):
+            return await self._shown(request, call, plan.given, foreseen=came, fields=plan.fields, anew=True)
+        return await self._done(request, plan, status=200 if came.failed is None else 409)
 
     async def _done(self, request: Request, plan: Plan, *, status: int, again: bool = False) -> Response:
         return await self._site.page(request, "act_done.html", status=status, plan=plan, again=again)

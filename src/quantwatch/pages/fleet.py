@@ -42,7 +42,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         values = {"headline": told, "counts": counts(board), "done": await doing(site, board, shown), **listed}
         values |= {"board": board, "lead": lead, "worst_finding": worst_finding, "urgency": urgency}
         if request.query_params.get("part"):
-            return await site.part(request, "fleet_part.html", **values)
+            return await site.part(request, "fleet_again.html", **values)
         return await site.page(request, "fleet.html", **values)
 
     return [Route("/", page)]
@@ -59,7 +59,8 @@ def headline(board: Board, targets: Sequence[TargetBoard]) -> Headline:
         ("bad", "contradicted", [one for one in targets if unverified(one)]),
         ("bad", "storm", targets if storms else []),
         ("warn", "baseline", targets if board.baseline.sound is False else []),
-        ("warn", "out", [one for one in targets if one.state.routing is not Routing.IN]),
+        ("warn", "out", [one for one in targets if one.state.routing is Routing.OUT]),
+        ("warn", "moving", [one for one in targets if one.state.routing in (Routing.LEAVING, Routing.RETURNING)]),
         ("dim", "first", targets if all(_never(one) for one in targets) else []),
         ("warn", "unknown", [one for one in targets if one.quality in CANNOT_TELL]),
         ("warn", "warn", [one for one in targets if one.quality is Quality.WARN]),

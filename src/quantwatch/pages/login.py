@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute, Route
 
 from quantwatch.expose.access import PageRules
 from quantwatch.expose.body import BodyError, read_form
-from quantwatch.expose.guard import DOOR, cookie, entry_of
+from quantwatch.expose.guard import DOOR, cookie, entry_of, rightly_named
 from quantwatch.expose.replies import see_other
 from quantwatch.log import logger
 from quantwatch.pages.acting import Acting
@@ -41,7 +41,8 @@ class _Door:
         access, client = self._access, entry_of(request).client
         if not access.keys:
             return await self._page(request, status=403)
-        if "origin" in request.headers and not access.rules.same_origin(request.headers):
+        ours = "origin" not in request.headers or access.rules.same_origin(request.headers)
+        if not ours or not rightly_named(request.headers, access.rules):
             access.refused("origin", client, path=DOOR)
             return await self._page(request, said="login.origin", status=403)
         wait = access.slowing.wait(client)
@@ -71,6 +72,9 @@ class _Door:
 
     async def leave(self, request: Request) -> Response:
         entry, access = entry_of(request), self._access
+        if not access.rules.same_origin(request.headers):  # also where the browser kept the session to itself
+            access.refused("origin", entry.client, path="/logout")
+            return await self._site.page(request, "act_refused.html", status=403, key="act.csrf", values={})
         if entry.session is not None:
             try:
                 given = await read_form(request, known=("csrf",))

@@ -73,7 +73,7 @@ async def _standing(site: Site, board: Board, target: TargetBoard | None) -> dic
 
 async def _on_record(site: Site, request: Request, target: TargetBoard | None) -> dict[str, Any]:
     """What the store tells of a node; where it cannot be read, why: the rest of the page needs no store."""
-    name, before = request.path_params["target"], request.query_params.get("before")
+    name, before = request.path_params["target"], request.query_params.get("before") or None
     task_set = chosen_set(target, request.query_params.get("set"))
 
     def look(archive: Archive) -> Record:

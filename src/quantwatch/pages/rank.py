@@ -43,8 +43,8 @@ def severity(quality: Quality) -> int:
 
 
 def serving(target: TargetBoard) -> bool:
-    """Whether it gets traffic by our record."""
-    return target.state.routing in (Routing.IN, Routing.CONTRADICTED)
+    """Whether it may get traffic: an order that is not settled yet has taken nothing away."""
+    return target.state.routing is not Routing.OUT
 
 
 def bad(target: TargetBoard) -> bool:

@@ -139,9 +139,12 @@ class Site:
 
 
 def _as_asked(request: Request) -> str:
-    """The path as the browser wrote it: a name that holds `/../` stays one segment, which a browser leaves alone."""
+    """The path as the browser wrote it: a name that holds `/../` stays one segment, which a browser leaves alone.
+
+    It begins with one slash: a link to `//host/` leads to another host.
+    """
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-    return raw.decode("ascii", "replace")
+    return "/" + raw.decode("ascii", "replace").lstrip("/\\")
 
 
 def _asked(request: Request) -> dict[str, str]:

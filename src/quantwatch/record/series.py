@@ -117,14 +117,17 @@ def run_lines(
     before: str | None = None,
     limit: int = 20,
 ) -> list[RunLine]:
-    """Runs, newest first, without their documents. before: the id of the run after which the list goes on."""
+    """Runs, newest first, without their documents. before: the id of the run after which the list goes on.
+
+    Where that run is not on record any more, the list begins with the newest.
+    """
     kept = ("id", "target", "task_set", "trigger", "started", "seconds", "quality", "reason")
     wanted = select(*(RUNS.c[name] for name in kept), _PROBE_SECONDS.label("probe_seconds"))
     for column, value in ((RUNS.c.target, target), (RUNS.c.task_set, task_set)):
         wanted = wanted if value is None else wanted.where(column == value)
-    if before is not None:
-        last = select(RUNS.c.started, RUNS.c.id).where(RUNS.c.id == before).scalar_subquery()
-        wanted = wanted.where(tuple_(RUNS.c.started, RUNS.c.id) < last)
+    last = select(RUNS.c.started, RUNS.c.id).where(RUNS.c.id == before)
+    if before is not None and connection.execute(last).first() is not None:
+        wanted = wanted.where(tuple_(RUNS.c.started, RUNS.c.id) < last.scalar_subquery())
     rows = connection.execute(wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(limit)).mappings().all()
     numbers = _numbers_of(connection, [row["id"] for row in rows])
     return [RunLine(**row, numbers=numbers.get(row["id"], {})) for row in rows]

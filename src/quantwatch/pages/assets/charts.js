@@ -113,7 +113,9 @@
   async function load() {
     if (document.hidden) return;
     try {
-      const reply = await fetch(said.source, { headers: { Accept: "application/json" }, credentials: "same-origin" });
+      /* The page asks, and no person: that does not keep a session alive. */
+      const headers = { Accept: "application/json", "HX-Request": "true" };
+      const reply = await fetch(said.source, { headers, credentials: "same-origin" });
       if (!reply.ok) throw new Error(String(reply.status));
       last = await reply.json();
       marks = last.marks;

@@ -62,8 +62,10 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "act.gone.title": ("Nothing waits for this confirmation", "没有等待此确认的操作"),
     "act.gone": (
-        "It is too old, or was asked for by somebody else. Nothing was done; ask again to see how things stand now.",
-        "该确认已过期，或由他人发起。未执行任何操作；请重新发起以查看当前情况。",
+        "It is too old, was asked for by somebody else, or is from before a login or a restart. Nothing is done by it "
+        "now; if it had been confirmed before, the page of the node tells what came of it. Otherwise ask again to see "
+        "how things stand now.",
+        "该确认已过期、由他人发起，或早于本次登录或重启。此次提交未执行任何操作；如果此前已确认，结果见节点页面；否则请重新发起以查看当前情况。",
     ),
     "act.fleet": ("Everything", "全部"),
     "act.nodes": ("A node", "单个节点"),
@@ -173,6 +175,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.confirm.no_objections": ("Nothing speaks against it.", "没有反对意见。"),
     "act.confirm.told": ("What to know", "须知"),
     "act.confirm.refused": ("It would be refused now: {reason}", "现在会被拒绝：{reason}"),
+    "act.confirm.anew": (
+        "Nothing was done: more objects now than when this was shown. Look again, and confirm it if you still want it.",
+        "未执行任何操作：与之前显示时相比，出现了新的反对意见。请重新查看，如仍要执行请再次确认。",
+    ),
     "act.confirm.forcible": ("It is done all the same if you insist.", "如果强制执行，仍会进行。"),
     "act.confirm.insist": ("Insist, and see what would happen", "强制执行，并查看将会发生什么"),
     "act.confirm.do": ("{call} now", "立即{call}"),
@@ -180,6 +186,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.confirm.once": ("This can be confirmed once, within ten minutes.", "仅可确认一次，十分钟内有效。"),
     "act.proposal": ("{action} {target}: {reason}", "{action} {target}：{reason}"),
     "act.failed": ("Nothing was done", "未执行任何操作"),
+    "act.broken": ("It is not known whether this was done", "无法确定该操作是否已执行"),
     "act.again": (
         "This was confirmed already and is not done again. What came of it the first time:",
         "该操作已确认过，不会重复执行。首次结果如下：",
@@ -191,14 +198,24 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.done.pause": ("Paused: {about} (pause {id})", "已暂停：{about}（编号 {id}）"),
     "act.done.resume": ("Resumed: {about}", "已恢复：{about}"),
     "act.done.hold": ("{about} is held as it is", "{about} 已按现状锁定"),
-    "act.done.isolate": ("{about} is kept out of traffic", "{about} 将保持隔离"),
+    "act.done.isolate": ("{about} is to stay out of traffic", "{about} 将保持隔离"),
     "act.done.release": ("{about} is free", "{about} 已解除"),
     "act.done.confirm_healthy": ("{about} starts anew; later breaches count", "{about} 重新开始；之后的越限照常计入"),
     "act.done.run": ("{n} runs of {about} are queued", "{about} 的 {n} 个运行已排队"),
     "act.done.approve": ("Approved: {about}", "已批准：{about}"),
     "act.done.reject": ("Rejected: {about}", "已拒绝：{about}"),
     "act.done.decision": ("Decision", "决定"),
-    "act.done.follow": ("The decision shows how the gateway answers.", "决定页面显示网关的答复。"),
+    "act.ordered": (
+        "Ordered, and not settled yet; the decision page shows what the gateway answers.",
+        "已下达指令，但尚未完成；网关的答复见决定页面。",
+    ),
+    "act.ordered.isolate": ("Ordered: take {about} out of traffic", "已下达指令：将 {about} 移出流量"),
+    "act.ordered.release": ("Ordered: bring {about} back", "已下达指令：恢复 {about}"),
+    "act.ordered.confirm_healthy": (
+        "{about} starts anew; ordered: bring it back",
+        "{about} 重新开始；已下达指令：将其恢复",
+    ),
+    "act.ordered.approve": ("Approved, and ordered: {about}", "已批准并下达指令：{about}"),
     "act.back.actions": ("To the actions", "返回操作"),
     "act.back.node": ("To the node", "返回节点"),
 }

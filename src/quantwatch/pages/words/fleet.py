@@ -25,6 +25,10 @@ WORDS: dict[str, tuple[str, str]] = {
         "{n} of {all} nodes are out of traffic; none that serves is known to be bad",
         "{all} 个节点中有 {n} 个已退出流量；承接流量的节点均未发现不合格",
     ),
+    "fleet.verdict.moving": (
+        "Orders to the gateway about {n} of {all} nodes are not settled yet; none that serves is known to be bad",
+        "发给网关的指令中，有 {n} 个节点（共 {all} 个）的指令尚未完成；承接流量的节点均未发现不合格",
+    ),
     "fleet.verdict.unknown": (
         "{n} of {all} nodes cannot be judged right now",
         "{all} 个节点中有 {n} 个目前无法判定",
@@ -111,8 +115,14 @@ WORDS: dict[str, tuple[str, str]] = {
     "done.isolated": ("Isolated by", "已隔离，决策"),
     "done.verified": ("seen at the gateway", "已在网关处证实"),
     "done.unverified": ("not seen at the gateway", "未能在网关处证实"),
-    "done.leaving": ("The gateway has been told to take it out", "已通知网关将其移出"),
-    "done.returning": ("The gateway has been told to bring it back", "已通知网关将其恢复"),
+    "done.leaving": (
+        "Ordered out of traffic; the order is not settled yet, so it may still get requests",
+        "已下达移出流量的指令，但尚未完成，因此仍可能收到请求",
+    ),
+    "done.returning": (
+        "Ordered back into traffic; the order is not settled yet",
+        "已下达恢复流量的指令，但尚未完成",
+    ),
     "done.contradicted": (
         "The gateway says otherwise than the record; it is not counted as a backend",
         "网关状态与记录不符；不将其计为后端",

@@ -19,6 +19,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "routing.leaving": ("leaving", "正在退出"),
     "routing.out": ("isolated", "已隔离"),
     "routing.returning": ("returning", "正在恢复"),
+    "routing.unsettled": (": order not settled yet", "：指令尚未完成"),
     "routing.contradicted": ("contradicted", "状态矛盾"),
     "human.none": ("none", "无"),
     "human.held": ("held", "已锁定"),
