@@ -25,23 +25,6 @@ class Against:
     times: float | None = None
 
 
-_ORDER = (
-    Quality.OK,
-    Quality.WARN,
-    Quality.SKIPPED,
-    Quality.INCONCLUSIVE,
-    Quality.UNKNOWN,
-    Quality.INVALID,
-    Quality.DEGRADED,
-    Quality.CORRUPTED,
-)
-
-
-def severity(quality: Quality) -> int:
-    """How bad a quality is, in the order of flow/verdict.worst."""
-    return _ORDER.index(quality)
-
-
 def serving(target: TargetBoard) -> bool:
     """Whether it may get traffic: an order that is not settled yet has taken nothing away."""
     return target.state.routing is not Routing.OUT

@@ -10,9 +10,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from quantwatch.flow.board import Board, SetBoard, TargetBoard
-from quantwatch.flow.verdict import BREACHES, Quality
+from quantwatch.flow.verdict import BREACHES, Quality, severity
 from quantwatch.pages.listing import sheet
-from quantwatch.pages.rank import severity, worst_finding
+from quantwatch.pages.rank import worst_finding
 from quantwatch.pages.site import Site
 
 
