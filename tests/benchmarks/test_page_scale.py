@@ -129,7 +129,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Side:
     """Months of 1,000 targets."""
     each = (RUNS - RUNS // 10) // (len(SETS) * (TARGETS - 1))
     file = filled(tmp_path_factory.mktemp("large"), long=RUNS // 10, each=each + 1, names=NAMES)
-    with Archive.open(file) as archive, archive._reading() as connection:
+    with Archive.open(file) as archive, archive.reading() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM runs").scalar_one() >= RUNS
     return side(file)
 
