@@ -83,7 +83,7 @@ class Archive:
 
     def standing(self, target: str) -> TargetState | None:
         """Where a target stands by the record, None for one that was never kept."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(select(TARGET_STATES).where(TARGET_STATES.c.target == target))
             row = rows.mappings().first()
             return None if row is None else TargetState(**row)
@@ -100,7 +100,7 @@ class Archive:
         wanted = _narrowed(runs_wanted(), RUNS, target=target, task_set=task_set)
         if since is not None:
             wanted = wanted.where(RUNS.c.started >= since)
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(wanted.order_by(RUNS.c.started.desc(), RUNS.c.id.desc()).limit(limit))
             return [StoredRun(**row) for row in rows.mappings()]
 
@@ -116,38 +116,38 @@ class Archive:
         wanted = _narrowed(select(DECISIONS), DECISIONS, target=target, task_set=task_set)
         if since is not None:
             wanted = wanted.where(DECISIONS.c.at >= since)
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(wanted.order_by(DECISIONS.c.at.desc(), DECISIONS.c.id.desc()).limit(limit))
             return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
 
     def timeline(self, *, target: str | None = None, limit: int | None = 100) -> list[Transition]:
         """Changes on all axes, newest first as they were written: a wall clock can be set back."""
         wanted = _narrowed(transitions_wanted(), TRANSITIONS, target=target)
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(wanted.order_by(TRANSITIONS.c.number.desc()).limit(limit))
             return [Transition(**row) for row in rows.mappings()]
 
     def series(self, stretch: Stretch, name: str, *, most: int = MOST_POINTS) -> list[Point]:
         """A number of one target on one task set over time, oldest first and thinned out; see record/series.py."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return series(connection, stretch, name, most=most)
 
     def marks(self, stretch: Stretch, *, limit: int = 200) -> list[Transition]:
         """What changed for a target and a task set in a stretch of time, newest first."""
         wanted = transitions_wanted().where(*marks_where(stretch)).order_by(TRANSITIONS.c.number.desc()).limit(limit)
-        with self._reading() as connection:
+        with self.reading() as connection:
             return [Transition(**row) for row in connection.execute(wanted).mappings()]
 
     def run_lines(
         self, *, target: str | None = None, task_set: str | None = None, before: str | None = None, limit: int = 20
     ) -> list[RunLine]:
         """Runs as lines of a list, newest first. before: the id of the run after which it goes on."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return run_lines(connection, target=target, task_set=task_set, before=before, limit=limit)
 
     def run_count(self, target: str, task_set: str | None = None) -> int:
         """How many runs of a target are on record."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return run_count(connection, target=target, task_set=task_set)
 
     def run(self, given: str) -> StoredRun:
@@ -166,7 +166,7 @@ class Archive:
 
     def find(self, given: str) -> StoredRun | StoredDecision:
         """A run or a decision by its id, or the beginning or end of it. Raises InputError for none or several."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             table, key = self._only(connection, given)
             wanted = (runs_wanted() if table is RUNS else select(DECISIONS)).where(table.c.id == key)
             row = dict(connection.execute(wanted).mappings().one())
@@ -174,7 +174,7 @@ class Archive:
 
     def numbers(self, run: str) -> list[dict[str, Any]]:
         """The numbers of a run with their limits, in the order they were written."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(select(NUMBERS).where(NUMBERS.c.run == run).order_by(NUMBERS.c.metric))
             return [dict(row) for row in rows.mappings()]
 
@@ -183,12 +183,12 @@ class Archive:
 
         What was recorded under a more generous setting is not given out: no texts under `ids`, nothing under `off`.
         """
-        with self._reading() as connection:
+        with self.reading() as connection:
             return tokens_kept(connection, run, shown=shown)
 
     def changes(self, run: str) -> list[Transition]:
         """What a run changed on any axis, oldest first."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(
                 transitions_wanted().where(TRANSITIONS.c.run == run).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
             )
@@ -196,13 +196,13 @@ class Archive:
 
     def decisions_on(self, run: str) -> list[StoredDecision]:
         """Decisions that rest on a run, oldest first."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             rows = connection.execute(select(DECISIONS).where(DECISIONS.c.run == run).order_by(DECISIONS.c.at))
             return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
 
     def references(self, fingerprint: str, pool: str) -> list[StoredAnswer]:
         """The baseline's answers that count for this baseline and pool of prompts."""
-        with self._reading() as connection:
+        with self.reading() as connection:
             return kept(connection, fingerprint=fingerprint, pool=pool)
 
     def _only(self, connection: Connection, given: str) -> tuple[Table, str]:
@@ -224,12 +224,9 @@ class Archive:
             raise InputError(f"{given} could be {ids_said}{more}; give more of the id")
         return found[0]
 
-    def reading(self) -> contextlib.AbstractContextManager[Connection]:
-        """A connection that sees one moment, for what this room reads elsewhere."""
-        return self._reading()
-
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """A connection that sees one moment, also for what this room reads elsewhere."""
         with said_plainly(self.path, "read"), self._engine.connect() as connection, connection.begin():
             yield connection
 
