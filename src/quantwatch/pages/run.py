@@ -8,22 +8,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from quantwatch.flow.tokens import PromptsShown
-from quantwatch.pages.download import report_reply
-from quantwatch.pages.gather import incident_of
+from quantwatch.pages.download import gathering, reporting
 from quantwatch.pages.incident import Incident
 from quantwatch.pages.manner import Language, Manner
 from quantwatch.pages.site import Site
 from quantwatch.pages.tokens import token_view
 from quantwatch.pages.view import incident_values, shared
+from quantwatch.record.archive import Archive
 
 
 def routes(site: Site) -> Sequence[BaseRoute]:
     """The page of a run, and its report."""
-
-    async def gathered(request: Request) -> Incident:
-        wanted, now, shown = request.path_params["id"], site.now(), PromptsShown(site.prompts())
-        return await site.reading(lambda archive: incident_of(archive, archive.run(wanted), now=now, shown=shown))
+    gathered = gathering(site, Archive.run)
 
     async def page(request: Request) -> Response:
         one, language = await gathered(request), Manner.of(request).language
@@ -31,11 +27,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         values = await run_in_threadpool(run_values, one, language, given)
         return await site.page(request, "run.html", **values)
 
-    async def report(request: Request) -> Response:
-        one = await gathered(request)
-        return await report_reply(one, request.path_params["kind"], Manner.of(request).language)
-
-    return [Route("/runs/{id}", page), Route("/runs/{id}/report.{kind}", report)]
+    return [Route("/runs/{id}", page), Route("/runs/{id}/report.{kind}", reporting(gathered))]
 
 
 def run_values(one: Incident, language: Language, given: str) -> dict[str, Any]:
