@@ -24,7 +24,8 @@ from quantwatch.flow.decision import Action
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.upkeep import Retention, prune
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 from support.builders import FakeClock
 from support.daemons import Site, site, started, write_prompts
 from support.gateway import Gateway

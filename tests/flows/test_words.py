@@ -14,7 +14,7 @@ from quantwatch.flow.word import Word
 from quantwatch.flows.release import confirm_healthy, release
 from quantwatch.flows.resume import look
 from quantwatch.flows.words import hold, isolate
-from quantwatch.record.archive import StoredDecision
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Options
 from support.gateway import Fault, Gateway

@@ -16,7 +16,8 @@ from quantwatch.cli.main import main
 from quantwatch.cli.store import app
 from quantwatch.flow.decision import Action, Result, Ruling
 from quantwatch.flow.state import Axis, Routing
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 from support.crashing import Life, Point
 from support.daemons import PATIENCE, Site, site, write_prompts
 from support.lives import KILLED, Lives, forked

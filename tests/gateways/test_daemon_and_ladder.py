@@ -13,7 +13,8 @@ from quantwatch.act.haproxy import states
 from quantwatch.daemon.process import Daemon
 from quantwatch.flow.decision import Action, Result
 from quantwatch.flow.state import Routing
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 from support.daemons import Site, inside, site
 from support.real_gateways import HAS_HAPROXY, Haproxy, Traffic, haproxy, traffic
 from support.runs import node

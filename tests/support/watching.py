@@ -32,7 +32,8 @@ from quantwatch.flows.resume import resume
 from quantwatch.flows.tend import tend
 from quantwatch.flows.upkeep import end_pauses, retry_store
 from quantwatch.flows.watch import Watch
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.documents import StoredRun
 from quantwatch.record.store import Options, Store
 from quantwatch.trace import NoTracer, Tracer

@@ -16,7 +16,7 @@ from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import Metric, Quality
 from quantwatch.judge.threshold import LABELS, percent
-from quantwatch.record.archive import StoredDecision
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.differences import Difference, explained
 from quantwatch.record.documents import StoredRun
 

@@ -12,7 +12,8 @@ from quantwatch.flow.state import Human, Pause, Routing
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.pages.rank import bad
 from quantwatch.pages.site import Site
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 
 MOST_ASKED = 10
 """Nodes of one page of which the last decision is looked up: there are seldom more that serve and breach."""

@@ -14,7 +14,8 @@ from quantwatch.pages.incident import Incident
 from quantwatch.pages.manner import Language, Manner
 from quantwatch.pages.report_file import TYPES, written
 from quantwatch.pages.site import Site
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.documents import StoredRun
 
 Gathered = Callable[[Request], Awaitable[Incident]]

@@ -17,9 +17,10 @@ from quantwatch.pages.hidden import kept_back
 from quantwatch.pages.incident import Event, Exchange, Incident, LeftOut, Number, Part, Period, Yardstick
 from quantwatch.pages.standing import around, doubts
 from quantwatch.pages.timeline import events
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
 from quantwatch.record.cases import Casebook, Point
 from quantwatch.record.continuations import fingerprint
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.differences import factors
 from quantwatch.record.documents import INTERVALS, StoredRun, order_json
 

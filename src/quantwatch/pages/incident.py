@@ -7,8 +7,8 @@ from enum import StrEnum
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.pages.advice import Advice
-from quantwatch.record.archive import StoredDecision
 from quantwatch.record.cases import OrderCount, PairCount, Point
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import StoredRun
 

@@ -16,7 +16,8 @@ from quantwatch.pages.chart import CHARTS, RANGES, chosen_range, series
 from quantwatch.pages.done import doing
 from quantwatch.pages.rank import lead, worst_finding
 from quantwatch.pages.site import Site
-from quantwatch.record.archive import Archive, StoredDecision
+from quantwatch.record.archive import Archive
+from quantwatch.record.decisions import DecisionLine
 from quantwatch.record.series import RunLine
 
 RUNS = 20
@@ -34,7 +35,7 @@ class Record:
     older: str | None
     count: int
     transitions: tuple[Transition, ...]
-    decisions: tuple[StoredDecision, ...]
+    decisions: tuple[DecisionLine, ...]
 
     @property
     def empty(self) -> bool:
@@ -84,7 +85,7 @@ async def _on_record(site: Site, request: Request, target: TargetBoard | None) -
             older=runs[-1].id if len(found) > RUNS else None,
             count=archive.run_count(name, task_set),
             transitions=tuple(archive.timeline(target=name, limit=EVENTS)),
-            decisions=tuple(archive.decisions(target=name, limit=EVENTS)),
+            decisions=tuple(archive.decision_lines(name, limit=EVENTS)),
         )
 
     values = {"set_name": task_set, "before": before, "record": None, "unreadable": None}

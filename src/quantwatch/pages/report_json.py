@@ -9,9 +9,9 @@ from quantwatch.log import without_secrets
 from quantwatch.pages.advice import Advice
 from quantwatch.pages.incident import Event, Exchange, Incident, LeftOut, Number, Part, Period
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
-from quantwatch.record.archive import StoredDecision
 from quantwatch.record.as_json import decision_json
 from quantwatch.record.cases import PairCount, Point
+from quantwatch.record.decisions import StoredDecision
 
 SCHEMA = 1
 

@@ -13,7 +13,7 @@ from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
 from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, heading
 from quantwatch.pages.words import said
-from quantwatch.record.archive import StoredDecision
+from quantwatch.record.decisions import StoredDecision
 
 PROMPTS = 4
 """Golden texts whose worst positions are listed."""

@@ -7,8 +7,8 @@ from quantwatch.flow.notice import Notice
 from quantwatch.flow.state import Transition
 from quantwatch.log import without_secrets
 from quantwatch.pages.incident import Event, Kind, Tone, tone_of
-from quantwatch.record.archive import StoredDecision
 from quantwatch.record.cases import Point
+from quantwatch.record.decisions import StoredDecision
 
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
 _BY_ORDER = _RANK[Kind.OUTCOME] + 0.5

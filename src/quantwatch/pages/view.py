@@ -17,7 +17,7 @@ from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
 from quantwatch.pages.tokens import STEPS, TokenView
 from quantwatch.pages.words import said
-from quantwatch.record.archive import StoredDecision
+from quantwatch.record.decisions import DecisionLine, StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS
 
@@ -123,14 +123,14 @@ def decision_heading(one: StoredDecision, language: Language) -> str:
     return said("decision.heading", language, action=action, target=one.target, ruling=became(language, one))
 
 
-def became(language: Language, one: StoredDecision) -> str:
+def became(language: Language, one: StoredDecision | DecisionLine) -> str:
     """What became of a decision; of an order, what the gateway answered: without an answer nothing is carried out."""
-    if one.ruling is not Ruling.ACT or one.intent is None:
+    if one.ruling is not Ruling.ACT or not one.sent:
         return said(f"ruling.{one.ruling}", language)
-    if one.intent.outcome is None:
+    if one.result is None:
         return said("became.open", language)
-    result = said(f"result.{one.intent.outcome.result}", language)
-    return said("became.done", language, result=result) if one.intent.outcome.result in DONE else result
+    result = said(f"result.{one.result}", language)
+    return said("became.done", language, result=result) if one.result in DONE else result
 
 
 def _tone(one: Incident) -> str:
@@ -141,7 +141,7 @@ def _tone(one: Incident) -> str:
 
 def _decision_tone(one: StoredDecision, quality: Quality | None) -> str:
     """Of what was done and how it ended; an order that is open or withdrawn is no success."""
-    result = None if one.intent is None or one.intent.outcome is None else one.intent.outcome.result
+    result = one.result
     if one.ruling is not Ruling.ACT or result is Result.WITHDRAWN:
         return "warn"
     if result is not None and result not in DONE:

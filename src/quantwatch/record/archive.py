@@ -3,8 +3,7 @@
 import contextlib
 import dataclasses
 import sqlite3
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self
@@ -12,50 +11,26 @@ from typing import Any, Self
 from sqlalchemy import Connection, Engine, Select, Table, or_, select
 
 from quantwatch.errors import InputError, StoreError
-from quantwatch.flow.decision import Action, Intent, Origin, PoolMode, Ruling
-from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import TargetState, Transition
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
-from quantwatch.record.documents import StoredRun, intent_of
+from quantwatch.record.decisions import (
+    DecisionLine,
+    StoredDecision,
+    decision_lines,
+    stored_decisions,
+    transitions_wanted,
+)
+from quantwatch.record.documents import StoredRun
 from quantwatch.record.engine import read_only, reader, said_plainly
 from quantwatch.record.evidence import tokens_kept
 from quantwatch.record.examine import Damaged, schema_version
-from quantwatch.record.proposals import of_decision
 from quantwatch.record.references import StoredAnswer, kept
 from quantwatch.record.series import MOST_POINTS, Point, RunLine, Stretch, marks_where, run_count, run_lines, series
 from quantwatch.record.steps import version_of
-from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS
+from quantwatch.record.tables import DECISIONS, NUMBERS, RUNS, TARGET_STATES, TRANSITIONS
 
 SHOWN = 5
 """How many ids a message about an ambiguous one names."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDecision:
-    """A decision as the store gives it back, with what came of it.
-
-    objections: {brake, reason}. findings: in the form of documents.finding_json. intent: None when nothing was sent.
-    proposal: None when nobody was asked.
-    """
-
-    id: str
-    at: datetime
-    action: Action
-    target: str
-    pool: str
-    reason: str
-    lane: str | None
-    task_set: str | None
-    run: str | None
-    mode: PoolMode
-    ruling: Ruling
-    objections: tuple[Mapping[str, str], ...]
-    findings: tuple[Mapping[str, Any], ...]
-    author: str = "quantwatch"
-    origin: Origin = Origin.VERDICTS
-    intent: Intent | None = None
-    proposal: Proposal | None = None
-    transitions: tuple[Transition, ...] = ()
 
 
 class Archive:
@@ -118,7 +93,12 @@ class Archive:
             wanted = wanted.where(DECISIONS.c.at >= since)
         with self.reading() as connection:
             rows = connection.execute(wanted.order_by(DECISIONS.c.at.desc(), DECISIONS.c.id.desc()).limit(limit))
-            return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
+            return stored_decisions(connection, rows.mappings().all())
+
+    def decision_lines(self, target: str, *, limit: int) -> list[DecisionLine]:
+        """Decisions about a target as lines of a list, newest first."""
+        with self.reading() as connection:
+            return decision_lines(connection, target=target, limit=limit)
 
     def timeline(self, *, target: str | None = None, limit: int | None = 100) -> list[Transition]:
         """Changes on all axes, newest first as they were written: a wall clock can be set back."""
@@ -170,7 +150,7 @@ class Archive:
             table, key = self._only(connection, given)
             wanted = (runs_wanted() if table is RUNS else select(DECISIONS)).where(table.c.id == key)
             row = dict(connection.execute(wanted).mappings().one())
-            return StoredRun(**row) if table is RUNS else stored_decision(connection, row)
+            return StoredRun(**row) if table is RUNS else stored_decisions(connection, [row])[0]
 
     def numbers(self, run: str) -> list[dict[str, Any]]:
         """The numbers of a run with their limits, in the order they were written."""
@@ -198,7 +178,7 @@ class Archive:
         """Decisions that rest on a run, oldest first."""
         with self.reading() as connection:
             rows = connection.execute(select(DECISIONS).where(DECISIONS.c.run == run).order_by(DECISIONS.c.at))
-            return [stored_decision(connection, dict(row)) for row in rows.mappings().all()]
+            return stored_decisions(connection, rows.mappings().all())
 
     def references(self, fingerprint: str, pool: str) -> list[StoredAnswer]:
         """The baseline's answers that count for this baseline and pool of prompts."""
@@ -256,27 +236,8 @@ def runs_wanted() -> Select[Any]:
     return select(*(RUNS.c[one.name] for one in dataclasses.fields(StoredRun)))
 
 
-def transitions_wanted() -> Select[Any]:
-    """The columns of Transition."""
-    return select(*(TRANSITIONS.c[one.name] for one in dataclasses.fields(Transition)))
-
-
 def _narrowed(wanted: Select[Any], table: Table, **given: str | None) -> Select[Any]:
     for name, value in given.items():
         if value is not None:
             wanted = wanted.where(table.c[name] == value)
     return wanted
-
-
-def stored_decision(connection: Connection, row: dict[str, Any]) -> StoredDecision:
-    """A row of decisions with what came of it."""
-    sent = connection.execute(select(INTENTS).where(INTENTS.c.decision == row["id"])).mappings().first()
-    changes = connection.execute(
-        transitions_wanted().where(TRANSITIONS.c.decision == row["id"]).order_by(TRANSITIONS.c.at, TRANSITIONS.c.number)
-    )
-    return StoredDecision(
-        **{**row, "objections": tuple(row["objections"]), "findings": tuple(row["findings"])},
-        intent=None if sent is None else intent_of(dict(sent)),
-        proposal=of_decision(connection, row["id"]),
-        transitions=tuple(Transition(**one) for one in changes.mappings()),
-    )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from quantwatch.flow.state import Transition
-from quantwatch.record.archive import StoredDecision
+from quantwatch.record.decisions import StoredDecision
 from quantwatch.record.documents import order_json
 
 

@@ -11,7 +11,8 @@ from quantwatch.flow.decision import DONE
 from quantwatch.flow.notice import Notice
 from quantwatch.flow.state import Transition
 from quantwatch.flow.verdict import BREACHES, Metric, Quality
-from quantwatch.record.archive import Archive, StoredDecision, runs_wanted, stored_decision, transitions_wanted
+from quantwatch.record.archive import Archive, runs_wanted
+from quantwatch.record.decisions import StoredDecision, stored_decisions, transitions_wanted
 from quantwatch.record.documents import StoredRun
 from quantwatch.record.notices import kept_notices
 from quantwatch.record.tables import DECISIONS, INTENTS, NUMBERS, RUNS, TRANSITIONS
@@ -110,7 +111,7 @@ class Casebook:
         newest = wanted.order_by(DECISIONS.c.at.desc(), DECISIONS.c.id.desc()).limit(limit)
         with self._archive.reading() as connection:
             rows = connection.execute(newest).mappings().all()
-            return [stored_decision(connection, dict(row)) for row in reversed(rows)]
+            return stored_decisions(connection, reversed(rows))
 
     def changes_within(
         self, since: datetime, until: datetime, *, target: str | None = None, limit: int

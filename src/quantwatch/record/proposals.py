@@ -37,9 +37,3 @@ def latest_closed(connection: Connection) -> list[Proposal]:
     same = [PROPOSALS.c[name] == last.c[name] for name in ("target", "action", "closed")]
     rows = connection.execute(select(PROPOSALS).where(PROPOSALS.c.fate != Fate.OPEN, *same))
     return [Proposal(**row) for row in rows.mappings()]
-
-
-def of_decision(connection: Connection, decision: str) -> Proposal | None:
-    """The proposal of a decision, if it was one."""
-    row = connection.execute(select(PROPOSALS).where(PROPOSALS.c.decision == decision)).mappings().first()
-    return None if row is None else Proposal(**row)
