@@ -118,7 +118,7 @@ LONG = 96
 """Tokens of an answer, as in real task sets."""
 
 AT_MOST = 1.6
-"""Times as long with tokens as without; when they were written first it was over 2."""
+"""Times as long with tokens as without, the quicker halves held against each other: what else runs here slows both."""
 
 
 async def isolated(daemon: Daemon, ours: TinyNode) -> None:
@@ -163,4 +163,6 @@ async def test_an_isolation_does_not_wait_for_the_tokens_of_its_run(tmp_path: Pa
         median, slowest = statistics.median(times) * 1e3, max(times) * 1e3
         print(f"expose.prompts {shown}: median {median:.0f} ms, slowest {slowest:.0f} ms")  # noqa: T201
         assert len(times) == TOKENS_ROUNDS
-    assert statistics.median(found["ids"]) < AT_MOST * statistics.median(found["off"])
+    with_tokens, without = (statistics.mean(sorted(found[one])[: TOKENS_ROUNDS // 2]) for one in ("ids", "off"))
+    print(f"the quicker half with tokens over without: {with_tokens / without:.2f}")  # noqa: T201
+    assert with_tokens < AT_MOST * without
