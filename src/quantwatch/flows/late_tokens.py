@@ -67,7 +67,7 @@ class LateTokens:
         return len(self._waiting)
 
     @contextlib.asynccontextmanager
-    async def after(self, calm: Callable[[], Awaitable[None]]) -> AsyncIterator[list[Late]]:
+    async def after(self, calm: Callable[[], Awaitable[object]]) -> AsyncIterator[list[Late]]:
         """Write what a block has put into the list once the block is over, and where it breaks off, later.
 
         calm: ends when no order is under way. Whoever leaves the block waits for the write, so that no more runs hold
