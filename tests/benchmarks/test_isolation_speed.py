@@ -4,6 +4,7 @@ The promise is less than two seconds beside what the gateway itself takes; both 
 """
 
 import asyncio
+import contextlib
 import statistics
 import time
 from datetime import timedelta
@@ -110,3 +111,58 @@ async def test_from_a_confirmed_breach_to_a_verified_isolation(kind: str, tmp_pa
     print(f"{kind}: confirmed breach to verified isolation {said}")  # noqa: T201, what it is for
     assert len(whole) == ROUNDS
     assert slowest - its_own < PROMISED
+
+
+TOKENS_ROUNDS = 9
+LONG = 96
+"""Tokens of an answer, as in real task sets."""
+
+AT_MOST = 1.6
+"""Times as long with tokens as without, the quicker halves held against each other: what else runs here slows both."""
+
+
+async def isolated(daemon: Daemon, ours: TinyNode) -> None:
+    """The node goes bad and is isolated, and comes back."""
+    ours.model = TinyModel(damage=1.5)
+    assert await measured(daemon) is Routing.OUT
+    ours.model = TinyModel()
+    assert await measured(daemon) is Routing.IN
+
+
+async def test_an_isolation_does_not_wait_for_the_tokens_of_its_run(tmp_path: Path) -> None:
+    """Two daemons take turns, one that keeps tokens and one that keeps none."""
+    _, maker = PLACES["webhook"]
+    found: dict[str, list[float]] = {}
+    async with contextlib.AsyncExitStack() as stack:
+        pairs = []
+        for shown in ("ids", "off"):
+            folder, ours = tmp_path / shown, node()
+            folder.mkdir()
+            baseline, url = stack.enter_context(served(TinyNode())), stack.enter_context(served(ours))
+            place = stack.enter_context(maker(folder))
+            where = site(
+                folder,
+                baseline,
+                {"node": url},
+                gateway=dict(place.gateway),
+                pools={"chat": POOL},
+                probe={"tokens_per_minute": 1_000_000},
+                expose={"prompts": shown},
+            )
+            where.content["targets"][0]["gateway_name"] = place.node
+            where.content["task_sets"]["letters"]["continuation_tokens"] = LONG
+            daemon = await stack.enter_async_context(inside(where.write()))
+            await measured(daemon)  # a clean run proves the baseline
+            pairs.append((shown, where, daemon, ours))
+        for _ in range(TOKENS_ROUNDS):
+            for _, _, daemon, ours in pairs:
+                await isolated(daemon, ours)
+        found = {shown: seconds(where) for shown, where, _, _ in pairs}
+
+    for shown, times in found.items():
+        median, slowest = statistics.median(times) * 1e3, max(times) * 1e3
+        print(f"expose.prompts {shown}: median {median:.0f} ms, slowest {slowest:.0f} ms")  # noqa: T201
+        assert len(times) == TOKENS_ROUNDS
+    with_tokens, without = (statistics.mean(sorted(found[one])[: TOKENS_ROUNDS // 2]) for one in ("ids", "off"))
+    print(f"the quicker half with tokens over without: {with_tokens / without:.2f}")  # noqa: T201
+    assert with_tokens < AT_MOST * without

@@ -3,23 +3,17 @@
 import asyncio
 import contextlib
 import sqlite3
-import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.decision import Decision
-from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.run import RunRecord
-from quantwatch.flow.tokens import Candidate, PromptSeen, TokenSeen, TokensSeen
-from quantwatch.flow.verdict import Quality
-from quantwatch.flows.keeper import MOST_EVIDENCE, Keeper
-from quantwatch.measure.tokens import LONGEST, PROMPTS, WIDTH
+from quantwatch.flows.keeper import Keeper
 from quantwatch.record.archive import Archive
 from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Store
@@ -153,71 +147,3 @@ async def test_a_write_gives_back_what_it_gave(tmp_path: Path) -> None:
 
     async with keeping(tmp_path) as (keeper, _):
         assert (await keeper.write(decide)).id == "d-1"
-
-
-# ------------------------------------------------------------------ tokens
-
-
-SEEN = TokensSeen((PromptSeen("math-1", ProbeMode.PROMPT_SCORING, 2, 0.1, 0.1, ()),), 24)
-
-
-def with_tokens(folder: Path) -> list[str]:
-    """Ids of the runs that have their tokens, oldest first."""
-    with contextlib.closing(sqlite3.connect(folder / "q.db")) as other:
-        return [row[0] for row in other.execute("SELECT run FROM token_evidence ORDER BY run")]
-
-
-async def degraded(keeper: Keeper, number: int, **changes: Any) -> bool:
-    record = run(number, quality=Quality.DEGRADED, **changes)
-    return await keeper.remember(record, after(record), (), SEEN)
-
-
-async def test_tokens_are_written_after_their_run(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (keeper, _):
-        assert await degraded(keeper, 1)
-        assert await degraded(keeper, 2, baseline=None)  # whose ids they are is not known
-
-        assert with_tokens(tmp_path) == [run(1).id]
-
-
-async def test_tokens_that_cannot_be_written_lose_no_run_and_hold_none_up(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (keeper, meters):
-        with contextlib.closing(sqlite3.connect(tmp_path / "q.db")) as other, other:
-            other.execute("DROP TABLE token_evidence")
-
-        assert await degraded(keeper, 1)
-        assert await degraded(keeper, 2)
-
-        assert written(tmp_path) == [run(1).id, run(2).id]
-        assert (keeper.trouble, keeper.unwritten) == (None, 0)
-        assert meters.registry.get_sample_value("quantwatch_store_errors_total") == 2
-
-
-async def test_of_many_runs_that_wait_only_the_newest_keep_their_tokens(tmp_path: Path) -> None:
-    async with keeping(tmp_path) as (keeper, _):
-        with locked(tmp_path):
-            for number in range(1, MOST_EVIDENCE + 3):
-                await degraded(keeper, number)
-        assert await keeper.flush()
-
-        assert len(written(tmp_path)) == MOST_EVIDENCE + 2
-        assert with_tokens(tmp_path) == [run(number).id for number in range(3, MOST_EVIDENCE + 3)]
-
-
-def test_all_tokens_that_may_wait_are_a_small_part_of_what_the_service_may_use() -> None:
-    def listed() -> tuple[Candidate, ...]:
-        return tuple(Candidate(100_000 + key, -0.1 * key) for key in range(WIDTH))
-
-    def token(position: int) -> TokenSeen:
-        own = -0.1 * position
-        return TokenSeen(position, 100_000 + position, own / 2, own / 3, own / 4, listed(), listed(), own / 5, own / 6)
-
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        longest = tuple(token(1000 + position) for position in range(LONGEST))
-        after_one, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(longest) == LONGEST
-    assert (after_one - before) * PROMPTS * MOST_EVIDENCE < 512 * 2**20 / 10

@@ -22,7 +22,8 @@ BROKEN = "bold white on red"
 
 NOTHING = {
     PromptsShown.OFF: "expose.prompts is off, so no tokens are shown",
-    PromptsShown.IDS: "no tokens are kept of this run: nothing was measured, or a newer sound run has taken its place",
+    PromptsShown.IDS: "no tokens are kept of this run: nothing was measured, newer runs of its kind have taken its "
+    "place, or the store could not take them (the log says so); those of a run that has just ended follow in a moment",
 }
 
 

@@ -113,6 +113,7 @@ class Daemon:
         await watch.stop(drain)
         if not await keeper.flush():
             log.error("runs are lost: the store cannot be written", runs=keeper.unwritten, reason=keeper.trouble)
+        await keeper.tokens.flush()
 
     def board(self) -> Board:
         """The picture that is shown now; while starting there is little to see."""

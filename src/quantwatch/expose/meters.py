@@ -67,6 +67,7 @@ COUNTERS = (
     m.ADMIN_REFUSED,
     m.STORE_ERRORS,
     m.RUNS_LOST,
+    m.TOKENS_LOST,
     m.CLOCK_JUMPS,
     m.JOBS_MISSED,
     m.VERDICTS_ASKED,
@@ -263,6 +264,10 @@ class Meters:
     def run_lost(self) -> None:
         """Count a run that was given up before it could be written."""
         self._count(m.RUNS_LOST)
+
+    def tokens_lost(self) -> None:
+        """Count a run whose tokens were given up before they could be written."""
+        self._count(m.TOKENS_LOST)
 
     def clock_jumped(self) -> None:
         """Count a jump of the wall clock."""

@@ -231,6 +231,7 @@ ADMIN_REFUSED = Series("admin_calls_refused_total", "Requests that the admin lis
 OWN_PAUSES = Series("own_pauses_total", "Pauses that quantwatch made itself, by what led to them.", ("reason",))
 STORE_ERRORS = Series("store_errors_total", "Reads and writes of the store that failed.")
 RUNS_LOST = Series("store_lost_runs_total", "Runs never written, since too many waited for the store.")
+TOKENS_LOST = Series("store_lost_tokens_total", "Runs whose tokens were given up, while the run itself may be kept.")
 CLOCK_JUMPS = Series("clock_jumps_total", "Times the wall clock jumped.")
 JOBS_MISSED = Series("jobs_missed_total", "Ticks of the schedule that started nothing.", ("reason",))
 VERDICTS_ASKED = Series("verdict_requests_total", "Questions to /verdict about a known target.", TARGET)

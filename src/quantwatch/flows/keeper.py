@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
 from quantwatch.flow.run import RunRecord
 from quantwatch.flow.state import SetState, Transition
-from quantwatch.flow.tokens import TokensSeen
+from quantwatch.flows.late_tokens import Late, LateTokens
 from quantwatch.record.store import Store
 
 T = TypeVar("T")
@@ -21,22 +21,13 @@ MOST_WAITING = 10_000
 """Runs that wait for the store; over this the second oldest is given up each time, and a counter says so."""
 
 
-MOST_EVIDENCE = 8
-"""Runs that wait with their tokens; over this the oldest go on without them.
-
-The tokens of one run are 2 MB in memory with eight prompts of 96 tokens, and 5 MB with the longest ones, many times
-what they are in the store. So all that wait are 40 MB at most, which a service of a few hundred MB can spare.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A run that is not written yet, with what it changed and the tokens behind it."""
+    """A run that is not written yet, with what it changed."""
 
     record: RunRecord
     state: SetState
     transitions: tuple[Transition, ...]
-    tokens: TokensSeen | None = None
 
 
 async def unbroken(action: Coroutine[Any, Any, T]) -> T:
@@ -52,7 +43,7 @@ async def unbroken(action: Coroutine[Any, Any, T]) -> T:
 class Keeper:
     """Writes to the store. trouble: why it cannot be written, None while it can. most: runs that may wait.
 
-    failed: hears why, whenever the store fails after it had worked.
+    failed: hears why, whenever the store fails after it had worked. tokens: the tokens behind runs, which come after.
     """
 
     def __init__(self, store: Store, executor: ThreadPoolExecutor, meters: Meters, *, most: int = MOST_WAITING) -> None:
@@ -62,6 +53,7 @@ class Keeper:
         self._most = most
         self._waiting: deque[Waiting] = deque()
         self._flushing = asyncio.Lock()
+        self.tokens = LateTokens(self._keep_tokens, self._has_run, meters)
         self.trouble: str | None = None
         self.failed: Callable[[str], None] = lambda _: None
 
@@ -83,27 +75,20 @@ class Keeper:
                 self.failed(str(exc))
             raise
 
-    async def remember(
-        self, record: RunRecord, state: SetState, transitions: Sequence[Transition], tokens: TokensSeen | None = None
-    ) -> bool:
-        """Write a run, after those that wait already; whether all are written. Raises nothing.
-
-        tokens: written after the run, if they can be.
-        """
-        self._waiting.append(Waiting(record, state, tuple(transitions), tokens))
-        if len(self._waiting) > MOST_EVIDENCE:
-            self._waiting[-MOST_EVIDENCE - 1] = replace(self._waiting[-MOST_EVIDENCE - 1], tokens=None)
+    async def remember(self, record: RunRecord, state: SetState, transitions: Sequence[Transition]) -> bool:
+        """Write a run, after those that wait already; whether all are written. Raises nothing."""
+        self._waiting.append(Waiting(record, state, tuple(transitions)))
         if len(self._waiting) > self._most:
             del self._waiting[1]  # the first may be on its way into the store just now
             self._meters.run_lost()
         return await self.flush()
 
     async def flush(self) -> bool:
-        """Write what waits, in its order; whether the store can be trusted now."""
+        """Write the runs that wait, in their order; whether the store can be trusted now."""
         async with self._flushing:
             try:
                 while self._waiting:
-                    await self._one(self._waiting[0])
+                    await self.write(partial(_add, self._waiting[0]))
                     self._waiting.popleft()
                 if self.trouble is not None:
                     await self.write(lambda store: store.ping())
@@ -112,16 +97,17 @@ class Keeper:
         self.trouble = None
         return True
 
-    async def _one(self, waiting: Waiting) -> None:
-        record, tokens = waiting.record, waiting.tokens
-        await self.write(lambda store: store.add_run(record, waiting.state, waiting.transitions))
-        if tokens is not None and record.baseline is not None:
-            await self._keep_tokens(record.id, tokens, record.baseline.tokens)
+    def _has_run(self, run: str) -> bool:
+        """Whether the store works, as far as is known, and no run of this id waits for it."""
+        return self.trouble is None and all(one.record.id != run for one in self._waiting)
 
-    async def _keep_tokens(self, run: str, tokens: TokensSeen, tokenizer: str) -> None:
-        """Write tokens if they can be: the run is safe without them, so they are no reason to distrust the store."""
-        keep = partial(self._store.keep_tokens, run, tokens, tokenizer=tokenizer)
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._executor, keep)
-        except StoreError:
-            self._meters.store_error()
+    async def _keep_tokens(self, late: Late) -> bool:
+        return await unbroken(self._tokens_kept(late))
+
+    async def _tokens_kept(self, late: Late) -> bool:
+        keep = partial(self._store.keep_tokens, late.run, late.seen, tokenizer=late.tokenizer)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, keep)
+
+
+def _add(waiting: Waiting, store: Store) -> None:
+    store.add_run(waiting.record, waiting.state, waiting.transitions)

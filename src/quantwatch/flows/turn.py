@@ -15,6 +15,7 @@ from quantwatch.flows.cycle import Ran, Turn, run_once
 from quantwatch.flows.decide import Decider
 from quantwatch.flows.forgive import forgive
 from quantwatch.flows.keeper import Keeper
+from quantwatch.flows.late_tokens import late
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.minimal import BUSY_RUNS, run_minimal
 from quantwatch.flows.rollout import as_expected, expected, rollout_over
@@ -61,13 +62,17 @@ class Turns:
     async def take(self, target: Watched, wanted: WatchedSet, *, trigger: Trigger, tools: Turn) -> None:
         """One whole turn. Never raises, so that no fault of one run ends a watch that lasts for months."""
         try:
-            async with asyncio.timeout(tools.timeout_seconds * GRACE):
+            async with (
+                asyncio.timeout(tools.timeout_seconds * GRACE),
+                self.keeper.tokens.after(self.decider.orders.outbox.idle) as behind,
+            ):
                 with root(tools.tracer, "run", begun(target, wanted, trigger)) as span:
                     ran = await self._made(target, wanted, trigger, tools)
                     span.note(ended(ran.record))
                     self.heard(ran)
                     if not self.wanted(target.name, wanted.name):
                         return  # the configuration no longer asks for it, and its series are gone
+                    behind.extend(late(ran.record, ran.tokens))
                     await self.digest(ran, wanted, tools)
                     with step("decide"):
                         await self.storms.look(target.pool)
@@ -103,7 +108,7 @@ class Turns:
                 counting, record, confirm_cycles=wanted.confirm_cycles, release_margin=wanted.release_margin
             )
         changes = self.memory.learn(record, state, ended)
-        await self.keeper.remember(record, state, changes, ran.tokens)
+        await self.keeper.remember(record, state, changes)
         self.texts.note(ran, tools.shown)
         self.meters.run_finished(record)
         for one in changes:

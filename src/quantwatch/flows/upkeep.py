@@ -22,10 +22,9 @@ class Retention:
 
 async def retry_store(keeper: Keeper) -> None:
     """Try again what could not be written."""
-    if keeper.trouble is None and not keeper.unwritten:
-        return
-    if await keeper.flush():
+    if (keeper.trouble is not None or keeper.unwritten) and await keeper.flush():
         log.info("the store can be written again")
+    await keeper.tokens.flush()
 
 
 async def prune(keeper: Keeper, retention: Retention, clock: Clock) -> int:

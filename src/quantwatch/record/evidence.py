@@ -63,10 +63,11 @@ AT_ONCE = 500
 class EvidenceRecords(Transactions):
     """The part of a store that is about single tokens."""
 
-    def keep_tokens(self, run: str, seen: TokensSeen, *, tokenizer: str) -> None:
+    def keep_tokens(self, run: str, seen: TokensSeen, *, tokenizer: str) -> bool:
         """Keep the tokens of a run that is kept, and drop those of older runs that need them no longer.
 
-        tokenizer: whose ids they are. A run that is not kept, or whose tokens are, changes nothing.
+        tokenizer: whose ids they are. A run that is not kept, or whose tokens are, changes nothing. Gives whether the
+        run is kept.
         """
         rows = [
             {
@@ -81,9 +82,11 @@ class EvidenceRecords(Transactions):
             for place, one in enumerate(seen.prompts)
         ]
         with self._writing() as connection:
-            if rows and has(connection, RUNS, run):
+            known = has(connection, RUNS, run)
+            if rows and known:
                 connection.execute(TOKEN_EVIDENCE.insert().prefix_with("OR IGNORE"), rows)
                 _drop_older(connection, run)
+            return known
 
     def keep_texts(self, tokenizer: str, texts: Mapping[int, str]) -> None:
         """Keep what ids of a tokenizer mean, in place of what was kept before."""

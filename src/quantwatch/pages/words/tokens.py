@@ -42,9 +42,9 @@ WORDS: dict[str, tuple[str, str]] = {
         "不显示词元：配置为 `expose.prompts: off`。设为 `ids` 时按编号保存，设为 `full` 时按文本保存。",
     ),
     "tokens.none": (
-        "No tokens are kept of this run. They are kept of runs that breach or warn, and of the newest run of each "
-        "task set.",
-        "本次运行没有保存词元。仅保存越限或警告的运行，以及每个任务集最新一次运行的词元。",
+        "No tokens are kept of this run: nothing was measured, newer runs of its kind have taken its place, or the "
+        "store could not take them (the log says so). Those of a run that has just ended follow in a moment.",
+        "本次运行没有保存词元：没有测得数值，已被同类的较新运行取代，或存储未能写入（日志中有记录）。刚结束的运行，其词元稍后写入。",
     ),
     "tokens.prompt": (
         "{prompt}: {length} tokens of prompt before the text below, {mode}; mean KL {mean}, largest {largest}.",
