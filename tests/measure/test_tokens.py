@@ -152,6 +152,17 @@ def test_the_worst_prompts_come_first_and_each_once() -> None:
     assert seen.measured == 3
 
 
+def test_a_prompt_bad_throughout_comes_before_one_bad_token() -> None:
+    """What counts is a prompt's part in the run's mean, which is over positions."""
+    one_token = pair([HALVES], [SKEWED])
+    throughout = pair([HALVES] * 3, [HALVES, SKEWED, SKEWED], prompt_id="b")
+
+    first, second = tokens_seen([one_token, throughout], scope=Scope.CONTINUATION).prompts
+
+    assert (first.prompt_id, second.prompt_id) == ("b", "a")
+    assert first.kl_mean < second.kl_mean
+
+
 def test_of_no_pairs_nothing_is_seen() -> None:
     assert tokens_seen([], scope=Scope.CONTINUATION).measured == 0
 

@@ -24,9 +24,10 @@ Side = tuple[tuple[Candidate, ...], float | None, float]
 
 
 def tokens_seen(pairs: Sequence[Pair], *, scope: Scope, prompts: int = PROMPTS, width: int = WIDTH) -> TokensSeen:
-    """The worst prompts of a run: those with broken numbers first, then by mean KL. A prompt drawn twice counts once.
+    """The worst prompts of a run: those with broken numbers first, then by the sum of KL over their positions.
 
-    Positions outside the scope and those where the baseline's own numbers are broken are left out, and so is a prompt
+    The run's mean KL is over positions, so that sum in nats is a prompt's part in it; by its own mean an answer of one
+    token would come before one that is bad throughout. A prompt drawn twice counts once. Positions outside the scope and those where the baseline's own numbers are broken are left out, and so is a prompt
     without any other. Raises ValueError for a pair that does not know the golden tokens.
     """
     distinct = list({pair.baseline.prompt_id: pair for pair in pairs}.values())
@@ -52,7 +53,7 @@ def _shown(pair: Pair, scope: Scope) -> list[int]:
 
 def _badness(one: tuple[Pair, Mapping[int, float]]) -> tuple[bool, float]:
     pair, kls = one
-    return bool(pair.node.marks), math.fsum(kls.values()) / len(kls) if kls else 0.0
+    return bool(pair.node.marks), math.fsum(kls.values())
 
 
 def _prompt(pair: Pair, kls: Mapping[int, float], scope: Scope, width: int) -> PromptSeen:

@@ -16,8 +16,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "chart.action": ("what was done", "已采取的操作"),
     "tokens.title": ("The tokens", "词元"),
     "tokens.lead": (
-        "The {shown} prompts that are worst, of {measured} that were measured.",
-        "所测 {measured} 个提示中最差的 {shown} 个。",
+        "The {shown} prompts that carry most of the divergence, of {measured} that were measured, with their mean KL.",
+        "所测 {measured} 个提示中对总差异贡献最大的 {shown} 个，附其平均 KL。",
     ),
     "tokens.hint": (
         "Point at a token, or move to it by keyboard, to see what both servers thought likely there.",
