@@ -33,7 +33,7 @@ from support.mangle import mangled
 from support.recordings import DATA, K, exchange, metrics_page, scored
 from support.wellformed import check_distribution, check_error, document, rows_of, same_numbers
 
-pytestmark = pytest.mark.no_cover  # tracing takes longer than the cases; what they run, other tests run too
+pytestmark = pytest.mark.no_cover  # tracing takes longer than the cases themselves
 
 CASES = {
     "scoring": 8000,
