@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,15 @@ HEAVY = ["torch", "transformers", "numpy", "scipy", "pandas", "matplotlib"]
 
 PROGRAM = """\
 import contextlib, io, json, sys
-arguments = json.loads(sys.argv[1])
-with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-    import quantwatch.cli.main
-    code = 0 if arguments is None else quantwatch.cli.main.main(arguments)
-print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]))
+seen, told = set(), []
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        import quantwatch.cli.main
+        code = 0 if arguments is None else quantwatch.cli.main.main(arguments)
+    found = {name for name in sys.modules if "." not in name}
+    told.append([code, sorted(found - seen)])
+    seen |= found
+print(json.dumps(told))
 """
 
 COMMANDS: list[list[str] | None] = [
@@ -59,20 +64,31 @@ COMMANDS: list[list[str] | None] = [
 ]
 
 
-def modules_after(arguments: list[str] | None) -> tuple[int, set[str]]:
-    """Exit code of a command in a fresh interpreter, and the packages that it has imported by then."""
-    command = [sys.executable, "-c", PROGRAM, json.dumps(arguments)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120)  # noqa: S603, our own program
-    code, modules = json.loads(done.stdout)
-    return code, set(modules)
+def name(arguments: list[str] | None) -> str:
+    return " ".join(arguments or ["import"])
 
 
-@pytest.mark.parametrize("arguments", COMMANDS, ids=lambda arguments: " ".join(arguments or ["import"]))
+@cache
+def told() -> dict[str, tuple[int, set[str]]]:
+    """Exit code of every command, and the packages that it was the first to import, one after the other in one fresh
+    interpreter: what none of them has imported by the end, none imports alone.
+    """
+    command = [sys.executable, "-c", PROGRAM, json.dumps(COMMANDS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)  # noqa: S603, our own program
+    return {name(one): (code, set(found)) for one, (code, found) in zip(COMMANDS, json.loads(done.stdout), strict=True)}
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=name)
 def test_a_quick_command_imports_nothing_heavy(arguments: list[str] | None) -> None:
-    code, modules = modules_after(arguments)
+    code, modules = told()[name(arguments)]
     assert code == 0
     assert modules & set(HEAVY) == set()
 
 
 def test_the_modules_are_seen() -> None:
-    assert {"quantwatch", "typer"} <= modules_after(None)[1]
+    assert {"quantwatch", "typer"} <= told()[name(None)][1]
+
+
+def test_what_a_later_command_imports_is_seen() -> None:
+    """Each in its own place, or nothing heavy would be found beyond the first."""
+    assert "yaml" in set().union(*(modules for _, modules in list(told().values())[1:]))

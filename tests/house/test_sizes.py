@@ -4,6 +4,7 @@ import ast
 import io
 import statistics
 import tokenize
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -45,23 +46,29 @@ class Measured:
         return self.name == "__init__" or not self.name.startswith("_")
 
 
-def code_lines(text: str) -> set[int]:
-    """Numbers of the lines that hold code: no blank lines, comments or docstrings."""
+@cache
+def code_lines(text: str) -> frozenset[int]:
+    """Numbers of the lines that hold code: no blank lines, comments or docstrings. Asked for more than once."""
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     lines = {line for token in tokens if token.type not in SILENT for line in range(token.start[0], token.end[0] + 1)}
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    return lines
+    return frozenset(lines)
 
 
-def functions(text: str) -> Iterator[Measured]:
-    lines = code_lines(text)
+@cache
+def functions(text: str) -> tuple[Measured, ...]:
+    return tuple(measured(text))
+
+
+def measured(text: str) -> Iterator[Measured]:
+    lines = sorted(code_lines(text))
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, Function):
             arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args) if one.arg not in ("self", "cls")]
-            body = {line for line in lines if node.body[0].lineno <= line <= (node.end_lineno or line)}
-            yield Measured(node.name, len(body), tuple(arguments), command=is_command(node))
+            body = bisect_right(lines, node.end_lineno or lines[-1]) - bisect_left(lines, node.body[0].lineno)
+            yield Measured(node.name, body, tuple(arguments), command=is_command(node))
 
 
 def is_command(function: Function) -> bool:
@@ -76,7 +83,7 @@ def all_functions() -> tuple[Measured, ...]:
 
 @EACH_FILE
 def test_no_function_is_too_long(path: Path) -> None:
-    found = list(functions(path.read_text(encoding="utf-8")))
+    found = functions(path.read_text(encoding="utf-8"))
     assert [(one.name, one.lines) for one in found if one.lines > LONGEST_BODY] == []
 
 

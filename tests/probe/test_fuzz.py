@@ -16,6 +16,7 @@ from typing import Any
 
 import httpx
 import msgspec
+import pytest
 import torch
 
 from quantwatch.errors import ProbeError, ReplyCorrupted
@@ -31,6 +32,8 @@ from support.builders import prober
 from support.mangle import mangled
 from support.recordings import DATA, K, exchange, metrics_page, scored
 from support.wellformed import check_distribution, check_error, document, rows_of, same_numbers
+
+pytestmark = pytest.mark.no_cover  # tracing takes longer than the cases themselves
 
 CASES = {
     "scoring": 8000,

@@ -3,6 +3,8 @@
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 import typer
 from typer.main import get_command
@@ -53,9 +55,15 @@ def _calls(line: str) -> Iterator[list[str]]:
         command = []
 
 
+@cache
+def whole() -> Any:
+    """The whole command; to put it together takes longer than to ask it."""
+    return get_command(app)
+
+
 def refusal(arguments: list[str]) -> str | None:
     """Why the command would refuse its arguments, None when it takes them. Nothing is carried out."""
-    command, context, given = get_command(app), None, list(arguments)
+    command, context, given = whole(), None, list(arguments)
     try:
         while True:
             context = command.make_context(command.name or "quantwatch", [*given], parent=context)
@@ -68,7 +76,7 @@ def refusal(arguments: list[str]) -> str | None:
 
 def options() -> set[str]:
     """Every option of every command."""
-    found, waiting = set(), [get_command(app)]
+    found, waiting = set(), [whole()]
     for command in waiting:
         waiting += getattr(command, "commands", {}).values()
         found |= {flag for one in command.params for flag in (*one.opts, *one.secondary_opts)}
