@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quantwatch.errors import InputError, QuantwatchError, StoreError
+from quantwatch.errors import InputError, NeedsForce, QuantwatchError, StoreError
 from quantwatch.expose.access import Access
 from quantwatch.expose.admin import admin_app
 from quantwatch.expose.as_json import board_json
@@ -262,6 +262,15 @@ async def test_who_ends_a_pause_is_asked_for() -> None:
 async def test_what_the_daemon_cannot_do_is_told(trouble: Exception, status: int) -> None:
     reply = await call("/api/v1/pauses", daemon=Daemon(trouble=trouble), json=PAUSE)
     assert (reply.status_code, reply.json()["error"]) == (status, str(trouble))
+
+
+async def test_what_is_done_where_it_is_forced_is_told_apart() -> None:
+    body = {"target": "node-b", "author": "ada", "reason": "x"}
+    answers = [
+        (await call("/api/v1/isolations", daemon=Daemon(trouble=trouble), json=body)).json()
+        for trouble in (NeedsForce("the last backend"), InputError("no such target"))
+    ]
+    assert answers == [{"error": "the last backend", "forcible": True}, {"error": "no such target"}]
 
 
 async def test_a_fault_of_our_own_is_not_explained_to_the_caller() -> None:

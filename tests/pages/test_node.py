@@ -71,7 +71,7 @@ async def test_the_page_tells_where_the_node_stands_and_what_it_is(store: Path) 
 
 async def test_runs_decisions_and_changes_are_listed(store: Path) -> None:
     found = await page(store)
-    for said in ("Newest first; 50 on record", "ordered, verified", "suppressed", "1 of 2 is isolated already"):
+    for said in ("Newest first; 50 on record", "carried out, verified", "suppressed", "1 of 2 is isolated already"):
         assert said in found.text
     for said in ("ok → degraded", "in traffic → leaving", "2026-01-01 01:45:00 UTC"):
         assert said in found.text

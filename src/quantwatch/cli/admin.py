@@ -144,7 +144,7 @@ def read_answer(answer: "Answer", address: str) -> dict[str, Any]:
     if 200 <= answer.status < 300:
         return told
     reason = told.get("error") or told.get("message") or "it gives no reason"
-    hint = ""
+    hint = "; --force isolates it all the same" if told.get("forcible") else ""
     if answer.status == UNAUTHORIZED:
         hint = (
             "\nIs the token that was sent one of server.admin_token and server.tokens, as the daemon last read them? "

@@ -216,6 +216,11 @@ WORDS: dict[str, tuple[str, str]] = {
         "{about} 重新开始；已下达指令：将其恢复",
     ),
     "act.ordered.approve": ("Approved, and ordered: {about}", "已批准并下达指令：{about}"),
+    "act.done.forcible": (
+        "It can be done all the same: open the form again and tick “Insist”.",
+        "仍可执行：请重新打开表单并勾选“强制执行”。",
+    ),
+    "act.back.form": ("To the form", "返回表单"),
     "act.back.actions": ("To the actions", "返回操作"),
     "act.back.node": ("To the node", "返回节点"),
 }
