@@ -184,3 +184,16 @@ async def test_parts_are_sent_only_when_something_moved(part: str, store: Path) 
 async def test_a_part_of_a_node_that_has_left_is_empty(store: Path) -> None:
     reply = await node(store, "/nodes/gone?part=now", rich_board())
     assert (reply.status_code, reply.text.strip()) == (200, "")
+
+
+async def test_in_chinese_codes_are_told_in_chinese_and_the_daemons_sentences_are_marked_as_english(
+    store: Path,
+) -> None:
+    found = await page(store, "/nodes/int8-a?lang=zh")
+    assert "已执行，已验证" in found.text
+    assert "被隔离的节点会过多" in found.text
+    assert "因超出限值" in found.text
+    english = (await node(store, "/nodes/int8-a?lang=zh")).text
+    assert '<span lang="en">1 of 2 is isolated already, and 1 is allowed</span>' in english
+    assert '<span lang="en">KL rose</span>' in english
+    assert 'lang="en">KL rose' not in (await node(store, "/nodes/int8-a?lang=en")).text

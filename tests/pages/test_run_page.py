@@ -223,7 +223,7 @@ async def test_a_decision_tells_wish_objections_order_and_audit_trail(store: Pat
         "calls begun: 1",
         "fallback http://fp16:8000",
         "3 of its own answers to these prompts are kept",
-        "int8-a: routing: in -> leaving: mean KL over its limit",
+        "int8-a: Routing: in traffic → leaving: mean KL over its limit",
     ):
         assert part in done.said
     assert "hunter2" not in done.said
