@@ -96,7 +96,7 @@ async def test_a_pause_is_made_listed_and_ended() -> None:
     assert [one["scope"] for one in listed.json()["pauses"]] == ["pool:chat"]
     ended = await call("/api/v1/pauses/p-1?author=bob", method="DELETE", daemon=daemon)
     assert ended.json() == {"resumed": "p-1"}
-    assert daemon.asked == [("pause", "pool:chat", "rollout", "ada", 60.0), ("resume", "p-1", "bob")]
+    assert daemon.asked == [("pause", "pool:chat", "rollout", "ada", 60.0), ("resume", "p-1", "bob", "")]
 
 
 async def test_a_pause_without_an_end_is_one() -> None:
@@ -160,7 +160,7 @@ async def test_a_proposal_is_shown_approved_and_rejected() -> None:
     reply = await call("/api/v1/proposals/d-9/approve", daemon=daemon, json={"author": "ada"})
     assert (reply.status_code, reply.json()) == (202, {"decision": "d-9", "told": []})
     await call("/api/v1/proposals/d-9/reject", daemon=daemon, json={"author": "bob", "reason": "we know"})
-    assert daemon.asked == [("approve", "d-9", "ada"), ("reject", "d-9", "bob", "we know")]
+    assert daemon.asked == [("approve", "d-9", "ada", ""), ("reject", "d-9", "bob", "we know")]
 
 
 async def test_a_release_that_cannot_be_is_refused_with_its_reason() -> None:
@@ -176,7 +176,19 @@ async def test_a_run_is_queued(task_set: str | None, queued: int) -> None:
     body = {"target": "node-a", **({} if task_set is None else {"task_set": task_set})}
     reply = await call("/api/v1/runs", daemon=daemon, json=body)
     assert (reply.status_code, reply.json()) == (202, {"queued": queued})
-    assert daemon.asked == [("run", "node-a", task_set)]
+    assert [one[:3] for one in daemon.asked] == [("run", "node-a", task_set)]
+
+
+async def test_the_reason_of_a_call_is_handed_on() -> None:
+    daemon, why = Daemon(), {"author": "ada", "reason": "seen & checked"}
+    await call("/api/v1/pauses/p-1?author=ada&reason=seen+%26+checked", method="DELETE", daemon=daemon)
+    await call("/api/v1/proposals/d-9/approve", daemon=daemon, json=why)
+    await call("/api/v1/runs", daemon=daemon, json={"target": "node-a", **why})
+    assert daemon.asked == [
+        ("resume", "p-1", "ada", "seen & checked"),
+        ("approve", "d-9", "ada", "seen & checked"),
+        ("run", "node-a", None, "ada", "seen & checked"),
+    ]
 
 
 WRONG_FIELDS = [

@@ -27,13 +27,13 @@ from support.desks import Browser, Desk, Place, bearer, keys
 NAMES = {"pause": "all", "approve": "d-9", "reject": "d-9", "resume": "p-1"}
 ASKED = {
     "pause": ("pause", "all", "because", "otto", 3600.0),
-    "resume": ("resume", "p-1", "otto"),
+    "resume": ("resume", "p-1", "otto", "because"),
     "hold": ("hold", Word("node-a", "otto", "because", 3600.0)),
     "isolate": ("isolate", Word("node-a", "otto", "because", 3600.0)),
     "release": ("release", Word("node-a", "otto", "because")),
     "confirm_healthy": ("confirm_healthy", Word("node-a", "otto", "because")),
-    "run": ("run", "node-a", None),
-    "approve": ("approve", "d-9", "otto"),
+    "run": ("run", "node-a", None, "otto", "because"),
+    "approve": ("approve", "d-9", "otto", "because"),
     "reject": ("reject", "d-9", "otto", "because"),
 }
 ACTIONS = pytest.mark.parametrize("call", ABOUT)

@@ -76,10 +76,11 @@ def pause(
 def resume(
     config: Config,
     pause_id: Annotated[str, typer.Argument(help="The pause's id, from `quantwatch status`")],
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept with the changes")] = None,
     author: Annotated[str | None, typer.Option(help="Who says so; the user of this shell if left out")] = None,
 ) -> None:
     """End a pause."""
-    query = urlencode({"author": author or user()})
+    query = urlencode({"author": author or user(), **({"reason": reason} if reason else {})})
     asked(config, lambda link: link.delete(f"/api/v1/pauses/{quote(pause_id, safe='')}?{query}"))
     say(f"resumed: {pause_id}")
 
