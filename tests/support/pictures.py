@@ -43,8 +43,9 @@ RECIPES: dict[str, tuple[str, ...]] = {
 BAD = "int8-b"
 TASK_SETS = ("math",)
 PROMPTS = 10
-TELLING, TELLING_PROMPTS = "prose", 4
-"""The golden set whose answers are long enough to show tokens of, and how many of its short prompts are asked."""
+TELLING, TELLING_PROMPTS, TELLING_DRAW = "prose", 8, 14
+"""The golden set whose answers are long enough to show tokens of, of how many of its short prompts,
+and how many are drawn: fewer than five different ones prove nothing."""
 
 FAR = ("--scheme", "w8a8", "--outliers", "240")
 """How the node is quantized whose tokens are shown: so few prompts prove a breach only where it is a large one."""
@@ -73,8 +74,8 @@ def telling() -> Iterator[tuple[Running, str]]:
         short(TELLING, at, TELLING_PROMPTS)
         probe = {"patience": "1ms", "timeout": "10m", "tokens_per_minute": 1_000_000}
         where = site(at, baseline, {BAD: bad}, probe=probe, expose={"prompts": "full"})
-        asked = {"schedule": {"every": "1h"}, "draw": TELLING_PROMPTS, "draw_at_most": TELLING_PROMPTS}
-        asked |= {"prompts": f"{TELLING}.yaml", "continuation_tokens": 48}
+        asked = {"schedule": {"every": "1h"}, "draw": TELLING_DRAW, "draw_at_most": TELLING_DRAW}
+        asked |= {"prompts": f"{TELLING}.yaml", "continuation_tokens": 40}
         where.content["task_sets"] = {TELLING: asked}
         daemon = stack.enter_context(started(where.write())).ready()
         admin_call(daemon.site.admin, "POST", "/api/v1/runs", target=BAD)
