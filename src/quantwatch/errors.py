@@ -3,7 +3,8 @@
 QuantwatchError
 ├── InputError            the user's files or arguments are at fault: exit code 3
 │   ├── ConfigError       carries every problem of a file at once
-│   └── PromptError       a golden prompt file or a sequences file
+│   ├── PromptError       a golden prompt file or a sequences file
+│   └── NeedsForce        a person's order that is refused, and carried out all the same where it is forced
 ├── StoreError            the store cannot be read or written; nothing acts until it can
 ├── GatewayError          a call to the gateway did not do what was asked
 │   ├── GatewayUnavailable  no answer, or one that asks to come again: tried again with the same decision id
@@ -57,6 +58,10 @@ class ConfigError(InputError):
 
 class PromptError(InputError):
     """A golden prompt file or a sequences file that cannot be used."""
+
+
+class NeedsForce(InputError):
+    """A person's order is refused, and carried out all the same where it is forced; how, each surface says itself."""
 
 
 class StoreError(QuantwatchError):

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quantwatch.errors import InputError, QuantwatchError, StoreError
+from quantwatch.errors import InputError, NeedsForce, QuantwatchError, StoreError
 from quantwatch.expose.access import Access
 from quantwatch.expose.admin import admin_app
 from quantwatch.expose.as_json import board_json
@@ -96,7 +96,7 @@ async def test_a_pause_is_made_listed_and_ended() -> None:
     assert [one["scope"] for one in listed.json()["pauses"]] == ["pool:chat"]
     ended = await call("/api/v1/pauses/p-1?author=bob", method="DELETE", daemon=daemon)
     assert ended.json() == {"resumed": "p-1"}
-    assert daemon.asked == [("pause", "pool:chat", "rollout", "ada", 60.0), ("resume", "p-1", "bob")]
+    assert daemon.asked == [("pause", "pool:chat", "rollout", "ada", 60.0), ("resume", "p-1", "bob", "")]
 
 
 async def test_a_pause_without_an_end_is_one() -> None:
@@ -160,7 +160,7 @@ async def test_a_proposal_is_shown_approved_and_rejected() -> None:
     reply = await call("/api/v1/proposals/d-9/approve", daemon=daemon, json={"author": "ada"})
     assert (reply.status_code, reply.json()) == (202, {"decision": "d-9", "told": []})
     await call("/api/v1/proposals/d-9/reject", daemon=daemon, json={"author": "bob", "reason": "we know"})
-    assert daemon.asked == [("approve", "d-9", "ada"), ("reject", "d-9", "bob", "we know")]
+    assert daemon.asked == [("approve", "d-9", "ada", ""), ("reject", "d-9", "bob", "we know")]
 
 
 async def test_a_release_that_cannot_be_is_refused_with_its_reason() -> None:
@@ -176,7 +176,19 @@ async def test_a_run_is_queued(task_set: str | None, queued: int) -> None:
     body = {"target": "node-a", **({} if task_set is None else {"task_set": task_set})}
     reply = await call("/api/v1/runs", daemon=daemon, json=body)
     assert (reply.status_code, reply.json()) == (202, {"queued": queued})
-    assert daemon.asked == [("run", "node-a", task_set)]
+    assert [one[:3] for one in daemon.asked] == [("run", "node-a", task_set)]
+
+
+async def test_the_reason_of_a_call_is_handed_on() -> None:
+    daemon, why = Daemon(), {"author": "ada", "reason": "seen & checked"}
+    await call("/api/v1/pauses/p-1?author=ada&reason=seen+%26+checked", method="DELETE", daemon=daemon)
+    await call("/api/v1/proposals/d-9/approve", daemon=daemon, json=why)
+    await call("/api/v1/runs", daemon=daemon, json={"target": "node-a", **why})
+    assert daemon.asked == [
+        ("resume", "p-1", "ada", "seen & checked"),
+        ("approve", "d-9", "ada", "seen & checked"),
+        ("run", "node-a", None, "ada", "seen & checked"),
+    ]
 
 
 WRONG_FIELDS = [
@@ -262,6 +274,15 @@ async def test_who_ends_a_pause_is_asked_for() -> None:
 async def test_what_the_daemon_cannot_do_is_told(trouble: Exception, status: int) -> None:
     reply = await call("/api/v1/pauses", daemon=Daemon(trouble=trouble), json=PAUSE)
     assert (reply.status_code, reply.json()["error"]) == (status, str(trouble))
+
+
+async def test_what_is_done_where_it_is_forced_is_told_apart() -> None:
+    body = {"target": "node-b", "author": "ada", "reason": "x"}
+    answers = [
+        (await call("/api/v1/isolations", daemon=Daemon(trouble=trouble), json=body)).json()
+        for trouble in (NeedsForce("the last backend"), InputError("no such target"))
+    ]
+    assert answers == [{"error": "the last backend", "forcible": True}, {"error": "no such target"}]
 
 
 async def test_a_fault_of_our_own_is_not_explained_to_the_caller() -> None:

@@ -69,7 +69,7 @@ async def test_a_confirmed_breach_is_proposed_once_and_nothing_acts(tmp_path: Pa
 async def test_an_approved_isolation_acts_like_enforce_under_the_same_id(tmp_path: Path) -> None:
     async with watching(tmp_path, asking()) as bench:
         one = await proposed(bench)
-        heard = await approve(bench.watch, one.decision[-6:], author="ada")
+        heard = await approve(bench.watch, one.decision[-6:], author="ada", reason="seen it myself")
         await bench.settle()
 
         assert heard.decision == one.decision
@@ -77,7 +77,7 @@ async def test_an_approved_isolation_acts_like_enforce_under_the_same_id(tmp_pat
         assert bench.routing() is Routing.OUT
         assert bench.board().proposals == ()
         ended = fate(bench, one.decision)
-        assert (ended.fate, ended.author) == (Fate.APPROVED, "ada")
+        assert (ended.fate, ended.author, ended.said) == (Fate.APPROVED, "ada", "seen it myself")
         (made,) = bench.decisions()
         assert made.intent is not None
         assert made.intent.outcome is not None

@@ -140,7 +140,7 @@ async def test_a_real_bad_rollout_is_told_proposed_approved_and_comes_to_an_end(
         await bench.rounds(1)
         assert waiting(bench) == one  # the same evidence is not proposed twice
 
-        heard = await approve(bench.watch, one.decision[-6:], author="ada")
+        heard = await approve(bench.watch, one.decision[-6:], author="ada", reason="all of them")
         await bench.settle()
         assert sorted(isolated(bench)) == ["http://a", "http://b", "http://c"]
         assert [bench.routing(name) for name in ALL] == [Routing.OUT] * 3
@@ -153,8 +153,8 @@ async def test_a_real_bad_rollout_is_told_proposed_approved_and_comes_to_an_end(
             assert {each["brake"] for each in made.objections} <= {Brake.STORM, Brake.CAP, Brake.RATE}
             assert bench.target(name).state.owner == made.id
         (closed,) = [each for each in bench.decisions(POOL) if each.id == one.decision]
-        assert closed.proposal is not None
-        assert (closed.proposal.fate, closed.proposal.author) == (Fate.APPROVED, "ada")
+        assert (kept := closed.proposal) is not None
+        assert (kept.fate, kept.author, str(kept.said)[:16]) == (Fate.APPROVED, "ada", "all of them; a l")
         with pytest.raises(InputError, match="no open proposal of this id"):
             await approve(bench.watch, one.decision, author="bob")
 

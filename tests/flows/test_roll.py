@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from quantwatch.errors import InputError
+from quantwatch.errors import NeedsForce
 from quantwatch.flow.decision import Brake
 from quantwatch.flow.state import Routing
 from quantwatch.flow.word import Word
@@ -127,7 +127,7 @@ async def test_a_person_is_told_and_can_force_it(tmp_path: Path) -> None:
         router = Router("a", "stranger")
         bench.wire.put("router", router)
         await bench.rounds(1)
-        with pytest.raises(InputError, match=r"own list.*--force"):
+        with pytest.raises(NeedsForce, match=r"own list"):
             await isolate(bench.watch, Word("a", "ada", "a bad fan"))
         await isolate(bench.watch, Word("a", "ada", "a bad fan", force=True))
         await bench.settle()

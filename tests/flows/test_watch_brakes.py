@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from quantwatch.flow.decision import Action, Brake, Ruling
-from quantwatch.flow.state import Routing
+from quantwatch.flow.state import Axis, Routing
 from support.watching import EVERY, Bench, node, restarted, settings, watching
 
 BAD = 1.0
@@ -188,7 +188,11 @@ async def test_nothing_acts_while_a_person_says_so(tmp_path: Path, scope: str) -
         assert [one.id for one in bench.board().pauses] == [pause.id]
         assert await bench.series("paused", scope=scope) == 1
 
-        assert await bench.people.resume(pause.id, author="ada")
+        assert await bench.people.resume(pause.id, author="ada", reason="it is over")
+        kept = bench.timeline(scope.removeprefix("target:"))[-1]
+        assert kept.author == "ada"
+        assert kept.reason == f"resume {pause.id}: it is over"
+        assert (kept.axis, kept.old, kept.new) == (Axis.HUMAN, "none", "none")
         await bench.rounds(1)
         assert bench.routing() is Routing.OUT
         assert bench.board().pauses == ()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quantwatch.errors import InputError, StoreError
+from quantwatch.errors import InputError, NeedsForce, StoreError
 from quantwatch.flow.decision import Action, Brake, Origin, Result
 from quantwatch.flow.state import Human, Routing
 from quantwatch.flow.verdict import Quality
@@ -124,7 +124,7 @@ async def test_a_word_ends_while_the_daemon_runs(tmp_path: Path) -> None:
 async def test_the_last_backend_is_isolated_only_by_force_and_the_override_is_written_down(tmp_path: Path) -> None:
     async with watching(tmp_path, settings("a", pool={"mode": "observe"})) as bench:
         await measured(bench)
-        with pytest.raises(InputError, match=r"no sound backend left.*--force isolates it all the same"):
+        with pytest.raises(NeedsForce, match=r"no sound backend left"):
             await isolate(bench.watch, OUT_OF_WAY)
         assert (bench.decisions(), bench.gateway.calls, human(bench)) == ([], [], Human.NONE)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quantwatch.errors import InputError, StoreError
+from quantwatch.errors import InputError, NeedsForce, StoreError
 from quantwatch.expose.sessions import IDLE_SECONDS
 from quantwatch.flow.decision import Action, Brake
 from quantwatch.flow.fleet import Fallback
@@ -27,13 +27,13 @@ from support.desks import Browser, Desk, Place, bearer, keys
 NAMES = {"pause": "all", "approve": "d-9", "reject": "d-9", "resume": "p-1"}
 ASKED = {
     "pause": ("pause", "all", "because", "otto", 3600.0),
-    "resume": ("resume", "p-1", "otto"),
+    "resume": ("resume", "p-1", "otto", "because"),
     "hold": ("hold", Word("node-a", "otto", "because", 3600.0)),
     "isolate": ("isolate", Word("node-a", "otto", "because", 3600.0)),
     "release": ("release", Word("node-a", "otto", "because")),
     "confirm_healthy": ("confirm_healthy", Word("node-a", "otto", "because")),
-    "run": ("run", "node-a", None),
-    "approve": ("approve", "d-9", "otto"),
+    "run": ("run", "node-a", None, "otto", "because"),
+    "approve": ("approve", "d-9", "otto", "because"),
     "reject": ("reject", "d-9", "otto", "because"),
 }
 ACTIONS = pytest.mark.parametrize("call", ABOUT)
@@ -369,6 +369,7 @@ async def test_what_would_be_refused_has_no_button_but_to_insist_where_that_help
         reply = await browser.post("/actions/isolate", filled("isolate", csrf))
         assert (reply.status_code, 'name="confirmation"' in reply.text) == (409, False)
         assert "It would be refused now: not isolated: the last backend" in words(reply)
+        assert "It is done all the same if you insist." in words(reply)
         assert hidden(reply, "force") == "yes"
         place.desk.foreseen = replace(place.desk.foreseen, refused=None)
         shown = await browser.post("/actions/isolate", filled("isolate", csrf, force="yes"))
@@ -412,6 +413,22 @@ async def test_what_is_refused_by_now_is_not_offered_anew(tmp_path: Path) -> Non
         reply = await browser.post("/actions/isolate", sent)
     assert (reply.status_code, 'name="confirmation"' in reply.text, done(place.desk)) == (409, False, [])
     assert "It would be refused now: the wall" in words(reply)
+
+
+async def test_what_needs_force_by_now_says_what_to_do_on_the_page(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    async with place.browser() as browser:
+        await browser.log_in("otto")
+        sent = await confirmation(browser, "isolate")
+        place.desk.trouble = NeedsForce("not isolated: the last backend")
+        reply = await browser.post("/actions/isolate", sent)
+        assert reply.status_code == 409
+        told = words(reply)
+        assert "not isolated: the last backend It can be done all the same: open the form again and tick" in told
+        assert "--force" not in told
+        assert 'href="/actions/isolate?about=node-a"' in reply.text
+        offered = await browser.get("/actions/isolate?about=node-a")
+    assert f"{OWN['act.field.force'][0]}: {OWN['act.force'][0]}" in words(offered)
 
 
 @pytest.mark.parametrize("trouble", [InputError("a brake objects now"), StoreError("the disk is full")])

@@ -208,7 +208,7 @@ async def test_a_brake_is_named_beside_the_node_that_it_spares(tmp_path: Path) -
         store.decide(suppressed())
     shown = board(replace(sick("int8-a"), reason="over"))
     page = await fleet(shown, tmp_path)
-    assert "Not isolated: 1 of 2 is isolated already, and 1 is allowed d-2" in page.text
+    assert "Not isolated: Too many would be away: 1 of 2 is isolated already, and 1 is allowed d-2" in page.text
     missing = Read.of((await see(site(shown, tmp_path / "none.db"), "/")).text)
     assert "Not isolated" not in missing.text  # and the page is there all the same
 

@@ -71,7 +71,7 @@ async def test_the_page_tells_where_the_node_stands_and_what_it_is(store: Path) 
 
 async def test_runs_decisions_and_changes_are_listed(store: Path) -> None:
     found = await page(store)
-    for said in ("Newest first; 50 on record", "ordered, verified", "suppressed", "1 of 2 is isolated already"):
+    for said in ("Newest first; 50 on record", "carried out, verified", "suppressed", "1 of 2 is isolated already"):
         assert said in found.text
     for said in ("ok → degraded", "in traffic → leaving", "2026-01-01 01:45:00 UTC"):
         assert said in found.text
@@ -184,3 +184,16 @@ async def test_parts_are_sent_only_when_something_moved(part: str, store: Path) 
 async def test_a_part_of_a_node_that_has_left_is_empty(store: Path) -> None:
     reply = await node(store, "/nodes/gone?part=now", rich_board())
     assert (reply.status_code, reply.text.strip()) == (200, "")
+
+
+async def test_in_chinese_codes_are_told_in_chinese_and_the_daemons_sentences_are_marked_as_english(
+    store: Path,
+) -> None:
+    found = await page(store, "/nodes/int8-a?lang=zh")
+    assert "已执行，已验证" in found.text
+    assert "被隔离的节点会过多" in found.text
+    assert "因超出限值" in found.text
+    english = (await node(store, "/nodes/int8-a?lang=zh")).text
+    assert '<span lang="en">1 of 2 is isolated already, and 1 is allowed</span>' in english
+    assert '<span lang="en">KL rose</span>' in english
+    assert 'lang="en">KL rose' not in (await node(store, "/nodes/int8-a?lang=en")).text

@@ -165,7 +165,7 @@ async def test_nothing_of_tokens_is_shown_where_the_configuration_says_so(store:
 
 async def test_a_run_whose_tokens_are_not_kept_says_so(store: Path) -> None:
     page = await seen(store, f"/runs/{run(3).id}")
-    assert "No tokens are kept of this run." in page.said
+    assert "No tokens are kept of this run: nothing was measured" in page.said
 
 
 async def test_a_run_that_asked_nothing_is_shown(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_a_decision_tells_wish_objections_order_and_audit_trail(store: Pat
         "calls begun: 1",
         "fallback http://fp16:8000",
         "3 of its own answers to these prompts are kept",
-        "int8-a: routing: in -> leaving: mean KL over its limit",
+        "int8-a: Routing: in traffic → leaving: mean KL over its limit",
     ):
         assert part in done.said
     assert "hunter2" not in done.said

@@ -10,6 +10,7 @@ import pytest
 from quantwatch.flow.access import Role
 from quantwatch.flow.decision import Action, Brake, Lane, Origin, PoolMode, Result, Ruling
 from quantwatch.flow.divergence import Dimension
+from quantwatch.flow.notice import Topic
 from quantwatch.flow.pool import PoolState
 from quantwatch.flow.prompt import LengthBucket, ProbeMode
 from quantwatch.flow.proposal import Fate
@@ -25,7 +26,7 @@ from quantwatch.pages.manner import LANGUAGES, THEMES
 from quantwatch.pages.rank import STATES
 from quantwatch.pages.view import KNOWN_PARTS
 from quantwatch.pages.words import PARTS, WORDS, said
-from quantwatch.record.differences import IDENTITY
+from quantwatch.record.differences import ASKED, IDENTITY
 from quantwatch.record.documents import PLAIN
 
 FOLDER = Path(package.__file__).parent
@@ -57,6 +58,8 @@ ENUMS: dict[str, type[StrEnum]] = {
     "origin.": Origin,
     "lane.": Lane,
     "fate.": Fate,
+    "timeline.fate.": Fate,
+    "topic.": Topic,
     "slice.": Dimension,
 }
 DONE = (
@@ -82,6 +85,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "done.": DONE,
     "number.": (*Metric, *PLAIN),
     "identity.": IDENTITY,
+    "factor.": ("target", "task_set", *IDENTITY, *ASKED, "limits"),
     "changed.": ("run", "baseline", "node", "measurement", "limits"),
     **{f"slice.{dimension}.": values for dimension, values in KNOWN_PARTS.items()},
     "role.": (*Role, "none"),

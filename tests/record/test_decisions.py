@@ -1,6 +1,6 @@
 """Decisions as readers find them: each with its own order, proposal and changes, however many are asked for."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from quantwatch.flow.decision import Outcome, PoolMode, Result, Ruling
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Axis, Transition
 from quantwatch.record.archive import Archive
-from quantwatch.record.decisions import AT_ONCE
+from quantwatch.record.decisions import AT_ONCE, DecisionLine
 from support.stored import at, decision, intent, leaving, moved, opened, suppressed
 from support.years import decide, decided
 
@@ -61,7 +61,7 @@ def test_a_line_says_what_the_whole_decision_says(tmp_path: Path) -> None:
         newest = archive.decision_lines("int8-a", limit=2)
         assert archive.decision_lines("nobody", limit=20) == []
 
-    names = ("id", "at", "action", "target", "reason", "author", "ruling", "objections", "sent", "result")
+    names = [one.name for one in fields(DecisionLine)]
     assert [[getattr(one, name) for name in names] for one in lines] == [
         [getattr(one, name) for name in names] for one in whole
     ]

@@ -49,8 +49,8 @@ class Desk:
         until = None if seconds is None else AT + timedelta(seconds=seconds)
         return Pause("p-1", scope, reason, author, AT, until)
 
-    async def resume(self, pause_id: str, *, author: str) -> bool:
-        self._noted("resume", pause_id, author)
+    async def resume(self, pause_id: str, *, author: str, reason: str) -> bool:
+        self._noted("resume", pause_id, author, reason)
         return pause_id == "p-1"
 
     async def isolate(self, word: Word) -> Heard:
@@ -69,8 +69,8 @@ class Desk:
         self._noted("confirm_healthy", word)
         return Heard()
 
-    async def approve(self, proposal: str, *, author: str) -> Heard:
-        self._noted("approve", proposal, author)
+    async def approve(self, proposal: str, *, author: str, reason: str) -> Heard:
+        self._noted("approve", proposal, author, reason)
         return Heard(proposal)
 
     async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
@@ -81,8 +81,8 @@ class Desk:
         self._noted("accept", author, reason)
         return "b-1"
 
-    async def run_now(self, target: str, task_set: str | None) -> int:
-        self._noted("run", target, task_set)
+    async def run_now(self, target: str, task_set: str | None, *, author: str, reason: str) -> int:
+        self._noted("run", target, task_set, author, reason)
         return 2 if task_set is None else 1
 
     async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:

@@ -1,5 +1,7 @@
 """Makes the pictures of docs/images: `PYTHONPATH=tests python -m support.pictures docs/images`; some minutes.
 
+With `tokens` behind it, the picture of the tokens alone.
+
 What is shown is real: SmolLM2 serves as baseline and in INT8 and INT4, a daemon measures it, and Chromium takes the
 pictures. Made up is the day before, so that there is something to draw.
 """
@@ -17,11 +19,14 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from PIL import Image
 
+from quantwatch.flow.tokens import PromptsShown
+from quantwatch.flow.verdict import BREACHES
 from quantwatch.prompts.load import shipped_sets
+from quantwatch.record.archive import Archive
 from support.browser import DESKTOP, PHONE, Tab, chromium, tab
 from support.daemons import Running, Site, site, started
 from support.gateway import Gateway, served_gateway
-from support.night import TOKENS, admin_call, newest_isolation
+from support.night import TOKENS, admin_call
 from support.prometheus import wait
 from support.real_model import smollm2
 from support.serving import serving
@@ -38,6 +43,12 @@ RECIPES: dict[str, tuple[str, ...]] = {
 BAD = "int8-b"
 TASK_SETS = ("math",)
 PROMPTS = 10
+TELLING, TELLING_PROMPTS, TELLING_DRAW = "prose", 8, 14
+"""The golden set whose answers are long enough to show tokens of, of how many of its short prompts,
+and how many are drawn: fewer than five different ones prove nothing."""
+
+FAR = ("--scheme", "w8a8", "--outliers", "240")
+"""How the node is quantized whose tokens are shown: so few prompts prove a breach only where it is a large one."""
 TURNS = 20
 """Minutes that a verdict may take."""
 
@@ -46,11 +57,47 @@ LARGEST = 150_000
 """Bytes of a picture."""
 
 
-def short(task_set: str, folder: Path) -> None:
+def short(task_set: str, folder: Path, most: int = PROMPTS) -> None:
     """The first short prompts of a shipped golden set, as a file of its own: these nodes compute on a CPU."""
     content: dict[str, Any] = yaml.safe_load(shipped_sets()[task_set].read_text(encoding="utf-8"))
-    content["prompts"] = [one for one in content["prompts"] if one["length"] == "short"][:PROMPTS]
+    content["prompts"] = [one for one in content["prompts"] if one["length"] == "short"][:most]
     (folder / f"{task_set}.yaml").write_text(yaml.safe_dump(content, allow_unicode=True), encoding="utf-8")
+
+
+@contextmanager
+def telling() -> Iterator[tuple[Running, str]]:
+    """A daemon that has measured the bad node alone on long answers, and the run that breached."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        model, at = smollm2(), Path(folder)
+        baseline = stack.enter_context(serving(model, "--port", "0")).ready()
+        bad = stack.enter_context(serving(model, "--port", "0", *FAR)).ready()
+        short(TELLING, at, TELLING_PROMPTS)
+        probe = {"patience": "1ms", "timeout": "10m", "tokens_per_minute": 1_000_000}
+        where = site(at, baseline, {BAD: bad}, probe=probe, expose={"prompts": "full"})
+        asked = {"schedule": {"every": "1h"}, "draw": TELLING_DRAW, "draw_at_most": TELLING_DRAW}
+        asked |= {"prompts": f"{TELLING}.yaml", "continuation_tokens": 40}
+        where.content["task_sets"] = {TELLING: asked}
+        daemon = stack.enter_context(started(where.write())).ready()
+        admin_call(daemon.site.admin, "POST", "/api/v1/runs", target=BAD)
+        yield daemon, breach(daemon)
+
+
+def breach(daemon: Running) -> str:
+    """The first run that breaches and whose tokens are told in words."""
+    for _ in range(TURNS):
+        with contextlib.suppress(AssertionError):
+            return str(wait(lambda: _worded(daemon), "a breach"))
+    with Archive.open(daemon.site.store) as archive:
+        raise SystemExit(f"no breach: {[(one.quality, one.reason) for one in archive.history()]}")
+
+
+def _worded(daemon: Running) -> str | None:
+    with Archive.open(daemon.site.store) as archive:
+        for one in archive.history():
+            seen = archive.tokens(one.id, shown=PromptsShown.FULL)
+            if one.quality in BREACHES and seen is not None and seen.texts:
+                return one.id
+    return None
 
 
 def place(folder: Path, stack: ExitStack) -> Site:
@@ -151,22 +198,28 @@ def longest(one: Tab, path: str) -> "Page":
     return one.open(f"{path}?prompt={max(far, key=lambda number: far[number])}")
 
 
+def tokens(folder: Path) -> None:
+    """Take the picture of the tokens of a breach."""
+    with telling() as (daemon, run), chromium() as browser, tab(browser, daemon.site.admin, dark=True) as one:
+        page = longest(one, f"/runs/{run}")
+        page.locator("#tokens").evaluate("heading => heading.scrollIntoView()")
+        page.locator(".tokens .tok.k4").nth(1).focus()
+        taken(page, folder / "tokens-dark.png", height=DESKTOP[1])
+
+
 def pictures(folder: Path) -> None:
     """Take all of them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    tokens(folder)
     with scene() as daemon, chromium() as browser:
         origin = daemon.site.admin
         with tab(browser, origin) as one:
             taken(one.open("/"), folder / "fleet.png", height=DESKTOP[1])
             taken(one.open(f"/nodes/{BAD}"), folder / "node.png", height=DESKTOP[1])
-        with tab(browser, origin, dark=True) as one:
-            page = longest(one, f"/runs/{newest_isolation(daemon.site.store, BAD)['run']}")
-            page.locator("#tokens").evaluate("heading => heading.scrollIntoView()")
-            page.locator(".tokens .tok.k4, .tokens .tok.k3").first.hover()
-            taken(page, folder / "tokens-dark.png", height=DESKTOP[1])
         with tab(browser, origin, size=PHONE) as one:
             taken(one.open("/"), folder / "fleet-phone.png", height=PHONE[1])
 
 
 if __name__ == "__main__":
-    pictures(Path(sys.argv[1]))
+    target = Path(sys.argv[1])
+    target.mkdir(parents=True, exist_ok=True)
+    (tokens if sys.argv[2:] == ["tokens"] else pictures)(target)

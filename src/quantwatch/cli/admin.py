@@ -76,10 +76,11 @@ def pause(
 def resume(
     config: Config,
     pause_id: Annotated[str, typer.Argument(help="The pause's id, from `quantwatch status`")],
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept with the changes")] = None,
     author: Annotated[str | None, typer.Option(help="Who says so; the user of this shell if left out")] = None,
 ) -> None:
     """End a pause."""
-    query = urlencode({"author": author or user()})
+    query = urlencode({"author": author or user(), **({"reason": reason} if reason else {})})
     asked(config, lambda link: link.delete(f"/api/v1/pauses/{quote(pause_id, safe='')}?{query}"))
     say(f"resumed: {pause_id}")
 
@@ -144,7 +145,7 @@ def read_answer(answer: "Answer", address: str) -> dict[str, Any]:
     if 200 <= answer.status < 300:
         return told
     reason = told.get("error") or told.get("message") or "it gives no reason"
-    hint = ""
+    hint = "; --force isolates it all the same" if told.get("forcible") else ""
     if answer.status == UNAUTHORIZED:
         hint = (
             "\nIs the token that was sent one of server.admin_token and server.tokens, as the daemon last read them? "

@@ -56,9 +56,14 @@ def confirm_healthy(config: Config, target: Target, reason: Reason, author: Auth
     _told(_asked(config, "confirmations", _word(target, reason, author)), "release ordered", done)
 
 
-def approve(config: Config, proposal: Proposal, author: Author = None) -> None:
+def approve(
+    config: Config,
+    proposal: Proposal,
+    reason: Annotated[str | None, typer.Option(help="Why; it is kept with the proposal")] = None,
+    author: Author = None,
+) -> None:
     """Approve what waits for a person in a pool of mode approve; everything is looked at again before it is done."""
-    body = {"author": author or user()}
+    body = {"author": author or user(), **({"reason": reason} if reason else {})}
     _told(_asked(config, f"proposals/{quote(proposal, safe='')}/approve", body), "approved", "")
 
 

@@ -33,10 +33,8 @@ def show_tokens(seen: TokensSeen | None, out: Console, *, shown: PromptsShown, p
         out.print(NOTHING.get(shown, NOTHING[PromptsShown.IDS]), markup=False)
         return
     chosen = chosen_prompt(seen, prompt)
-    out.print(
-        f"the {len(seen.prompts)} of {seen.measured} prompts that carry most of the divergence; --prompt shows another",
-        markup=False,
-    )
+    whose = f"the {len(seen.prompts)} of {seen.measured} prompts that carry most of the divergence"
+    out.print(f"{whose}; --prompt shows another", markup=False)
     out.print(_prompts_table(seen.prompts, chosen), soft_wrap=False)
     out.print(_legend())
     out.print(_golden(chosen, seen.texts))

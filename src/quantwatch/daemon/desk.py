@@ -33,9 +33,9 @@ class Desk:
         """Let nothing act within a scope. Raises StoreError."""
         return await self._people().pause(scope, reason=reason, author=author, seconds=seconds)
 
-    async def resume(self, pause_id: str, *, author: str) -> bool:
+    async def resume(self, pause_id: str, *, author: str, reason: str = "") -> bool:
         """End a pause; False where there is none. Raises StoreError."""
-        return await self._people().resume(pause_id, author=author)
+        return await self._people().resume(pause_id, author=author, reason=reason)
 
     async def accept_baseline(self, *, author: str, reason: str) -> str:
         """Take the baseline as it is now for the yardstick. Raises StoreError."""
@@ -65,11 +65,11 @@ class Desk:
 
         return await confirm_healthy(self._watch(), word)
 
-    async def approve(self, proposal: str, *, author: str) -> Heard:
+    async def approve(self, proposal: str, *, author: str, reason: str = "") -> Heard:
         """Give the order that a proposal asks for. Raises InputError where that cannot be, StoreError."""
         from quantwatch.flows.approve import approve
 
-        return await approve(self._watch(), proposal, author=author)
+        return await approve(self._watch(), proposal, author=author, reason=reason)
 
     async def reject(self, proposal: str, *, author: str, reason: str) -> Heard:
         """Close a proposal. Raises InputError where there is none, StoreError."""
@@ -77,12 +77,15 @@ class Desk:
 
         return await reject(self._watch(), proposal, author=author, reason=reason)
 
-    async def run_now(self, target: str, task_set: str | None) -> int:
-        """Queue runs of a target, of one task set or of all; gives how many were queued."""
+    async def run_now(self, target: str, task_set: str | None, *, author: str = "a person", reason: str = "") -> int:
+        """Queue runs of a target, of one task set or of all, and write down who asked; gives how many were queued."""
         if self.watch is None or target not in self.watch.watchlist.targets:
             return 0
         names = [task_set] if task_set is not None else list(self.watch.watchlist.targets[target].sets)
-        return sum(self.watch.due(target, name, Trigger.MANUAL) for name in names)
+        queued = [name for name in names if self.watch.due(target, name, Trigger.MANUAL)]
+        if queued and self.people is not None:
+            await self.people.asked_to_run(target, queued, author=author, reason=reason)
+        return len(queued)
 
     async def foresee(self, call: str, about: str, *, force: bool = False) -> Foreseen:
         """What a call would lead to now. Raises InputError while the daemon is starting."""

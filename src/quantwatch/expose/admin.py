@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from quantwatch.errors import InputError, QuantwatchError, StoreError
+from quantwatch.errors import InputError, NeedsForce, QuantwatchError, StoreError
 from quantwatch.expose.access import Access
 from quantwatch.expose.as_json import board_json, pause_json, proposal_json
 from quantwatch.expose.body import BodyError, Fields, read_body
@@ -183,6 +183,8 @@ def _heard(heard: Heard) -> Response:
 async def _failed(_: Request, exc: Exception) -> Response:
     if isinstance(exc, BodyError):
         return error_reply(f"{exc.field}: {exc.message}" if exc.field else exc.message, exc.status, field=exc.field)
+    if isinstance(exc, NeedsForce):
+        return json_reply({"error": str(exc), "forcible": True}, 400)
     if isinstance(exc, InputError):
         return error_reply(str(exc), 400)
     return error_reply(str(exc), 503 if isinstance(exc, StoreError) else 500)

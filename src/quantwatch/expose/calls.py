@@ -76,7 +76,7 @@ class Admin(Protocol):
         """Stop acting within a scope, for some seconds or until resumed."""
         ...
 
-    async def resume(self, pause_id: str, *, author: str) -> bool:
+    async def resume(self, pause_id: str, *, author: str, reason: str) -> bool:
         """End a pause; False when there is none of that id."""
         ...
 
@@ -100,7 +100,7 @@ class Admin(Protocol):
         """Let what was measured of a target up to now count no more, and bring it back."""
         ...
 
-    async def approve(self, proposal: str, *, author: str) -> Heard:
+    async def approve(self, proposal: str, *, author: str, reason: str) -> Heard:
         """Give the order that a proposal asks for."""
         ...
 
@@ -108,7 +108,7 @@ class Admin(Protocol):
         """Close a proposal without an order."""
         ...
 
-    async def run_now(self, target: str, task_set: str | None) -> int:
+    async def run_now(self, target: str, task_set: str | None, *, author: str, reason: str) -> int:
         """Queue runs of a target, of one task set or all; says how many."""
         ...
 
@@ -149,9 +149,9 @@ class Calls:
 
     async def resume(self, entry: Entry, pause_id: str, fields: Fields) -> bool:
         """End a pause. Raises BodyError."""
-        author = self._author(entry, fields)
-        self._called(entry, "resume", pause=pause_id, author=author, **_reason(fields))
-        return await self.admin.resume(pause_id, author=author)
+        author, reason = self._author(entry, fields), fields.maybe_text("reason") or ""
+        self._called(entry, "resume", pause=pause_id, author=author, **_given(reason))
+        return await self.admin.resume(pause_id, author=author, reason=reason)
 
     async def accept_baseline(self, entry: Entry, fields: Fields) -> str:
         """Take the baseline as it is now for the yardstick. Raises BodyError."""
@@ -174,9 +174,9 @@ class Calls:
 
     async def approve(self, entry: Entry, proposal: str, fields: Fields) -> Heard:
         """Give the order that a proposal asks for. Raises BodyError."""
-        author = self._author(entry, fields)
-        self._called(entry, "approve", proposal=proposal, author=author, **_reason(fields))
-        return await self.admin.approve(proposal, author=author)
+        author, reason = self._author(entry, fields), fields.maybe_text("reason") or ""
+        self._called(entry, "approve", proposal=proposal, author=author, **_given(reason))
+        return await self.admin.approve(proposal, author=author, reason=reason)
 
     async def reject(self, entry: Entry, proposal: str, fields: Fields) -> Heard:
         """Close a proposal. Raises BodyError."""
@@ -192,9 +192,9 @@ class Calls:
             raise BodyError("target", "there is no target of this name")
         if task_set is not None and task_set not in [one.state.task_set for one in found.sets]:
             raise BodyError("task_set", "the target has no task set of this name")
-        who = entry.caller.author(fields.maybe_text("author"))
-        self._called(entry, "run", target=target, task_set=task_set, author=who, **_reason(fields))
-        return await self.admin.run_now(target, task_set)
+        who, reason = entry.caller.author(fields.maybe_text("author")), fields.maybe_text("reason") or ""
+        self._called(entry, "run", target=target, task_set=task_set, author=who, **_given(reason))
+        return await self.admin.run_now(target, task_set, author=who or entry.caller.name, reason=reason)
 
     def scope(self, fields: Fields) -> str:
         """A scope that names something: a pause of what does not exist would look like one and hold nothing."""
@@ -220,7 +220,6 @@ class Calls:
         log.warning("admin call", call=call, client=entry.client, caller=caller.name, role=role, **values)
 
 
-def _reason(fields: Fields) -> dict[str, str]:
-    """The reason of a call that has no place for one in the store: it stands in the log."""
-    reason = fields.maybe_text("reason")
-    return {} if reason is None else {"reason": reason}
+def _given(reason: str) -> dict[str, str]:
+    """The reason of a call that need not have one, for the log."""
+    return {"reason": reason} if reason else {}

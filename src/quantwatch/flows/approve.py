@@ -17,8 +17,10 @@ from quantwatch.flows.watch import Watch
 from quantwatch.judge.fleet import OVERRIDDEN, said, together
 
 
-async def approve(watch: Watch, given: str, *, author: str) -> Heard:
+async def approve(watch: Watch, given: str, *, author: str, reason: str = "") -> Heard:
     """Give the order that a proposal asks for, under its id. given: the id, its beginning or its end.
+
+    reason: why the person agrees; it is kept with the proposal.
 
     One about a whole pool leads to an order for each member, under ids of their own. Raises InputError where nothing of
     that id waits, where its evidence no longer stands, and where a brake objects now; StoreError where nothing is done.
@@ -40,10 +42,11 @@ async def approve(watch: Watch, given: str, *, author: str) -> Heard:
             name = watch.generation.driver.name
             raise InputError(f"gateway.driver {name} changes nothing, so there is nothing to approve")
         if isinstance(case, PoolCase):
-            return await unbroken(_approve_pool(watch, proposal, case, fallbacks=fallbacks, author=author))
-        return await unbroken(
-            _approve(watch, proposal, case, fallback=fallbacks.get(rungs_above(case.target, case.pool)), author=author)
-        )
+            return await unbroken(
+                _approve_pool(watch, proposal, case, fallbacks=fallbacks, author=author, reason=reason)
+            )
+        fallback = fallbacks.get(rungs_above(case.target, case.pool))
+        return await unbroken(_approve(watch, proposal, case, fallback=fallback, author=author, reason=reason))
 
 
 async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard:
@@ -54,7 +57,9 @@ async def reject(watch: Watch, given: str, *, author: str, reason: str) -> Heard
     return Heard(proposal.decision)
 
 
-async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fallback | None, author: str) -> Heard:
+async def _approve(
+    watch: Watch, proposal: Proposal, case: Case, *, fallback: Fallback | None, author: str, reason: str
+) -> Heard:
     wanted, objecting = await watch.turns.decider.objecting(case, fallback)
     if objecting:
         raise InputError(_stays_open(proposal, (one.reason for one in objecting)))
@@ -62,7 +67,7 @@ async def _approve(watch: Watch, proposal: Proposal, case: Case, *, fallback: Fa
     decision = Decision(
         proposal.decision, now, wanted, case.pool.rules.mode, Ruling.ACT, author=author, origin=Origin.APPROVED
     )
-    closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said=wanted.reason)
+    closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said=reason or wanted.reason)
     await watch.turns.decider.act(decision, case, closing=closed)
     watch.proposals.forget(closed)
     return Heard(proposal.decision)
@@ -75,6 +80,7 @@ async def _approve_pool(
     *,
     fallbacks: Mapping[int, Fallback | None],
     author: str,
+    reason: str,
 ) -> Heard:
     """Isolate every member with a confirmed breach: an order and a decision each, all written down at once.
 
@@ -93,7 +99,9 @@ async def _approve_pool(
     going = [f"{one.target.name} leaves by decision {decision.id}" for decision, one in made]
     held = [(one.target.name, found) for one, (ruling, found) in ruled if ruling is not Ruling.ACT]
     staying = [f"{name} stays: {against(found)}" for name, found in held]
-    closed = watch.proposals.closed(proposal, Fate.APPROVED, author=author, said="; ".join((*going, *staying)))
+    closed = watch.proposals.closed(
+        proposal, Fate.APPROVED, author=author, said="; ".join(filter(None, (reason, *going, *staying)))
+    )
     await decider.act_together(made, closing=closed)
     watch.proposals.forget(closed)
     return Heard(proposal.decision, (*going, *staying, *told))

@@ -57,7 +57,7 @@ async def _isolation(watch: Watch, word: Word) -> Foreseen:
     _, forced, _ = await looked_at(watch, replace(word, force=True), target, fallback=fallback)
     return Foreseen(
         Action.ISOLATE,
-        refusal(found),
+        str(refusal(found)),
         forcible=forced is Ruling.ACT,
         objections=objections,
         fallback=fallback,

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from quantwatch.errors import InputError
+from quantwatch.errors import InputError, NeedsForce
 from quantwatch.flow.decision import Action, Decision, Objection, Origin, Ruling, Wish
 from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.run import fresh_id
@@ -104,7 +104,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
     pool, driver, now = watch.watchlist.pools[target.pool], watch.generation.driver, watch.clock.now()
     wanted, ruled, found = await looked_at(watch, word, target, fallback=fallback)
     if ruled is not Ruling.ACT:
-        raise InputError(refusal(found))
+        raise refusal(found)
     id_ = fresh_id("d", now, watch.random)
     decision = Decision(id_, now, wanted, pool.rules.mode, ruled, found, word.author, Origin.PERSON)
     states = watch.memory.states_of(target.name, target.sets)
@@ -115,11 +115,10 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
     return Heard(id_, tuple(one.reason for one in found))
 
 
-def refusal(found: tuple[Objection, ...]) -> str:
-    """Why a person's order to isolate is refused, and whether insisting helps."""
-    why = "; ".join(one.reason for one in found)
-    forced = any(one.brake in NEEDS_FORCE for one in found)
-    return f"not isolated: {why}" + ("; --force isolates it all the same" if forced else "")
+def refusal(found: tuple[Objection, ...]) -> InputError:
+    """Why a person's order to isolate is refused; a NeedsForce where insisting helps."""
+    kind = NeedsForce if any(one.brake in NEEDS_FORCE for one in found) else InputError
+    return kind(f"not isolated: {'; '.join(one.reason for one in found)}")
 
 
 def known(watch: Watch, name: str) -> TargetState:

@@ -27,8 +27,9 @@ def tokens_seen(pairs: Sequence[Pair], *, scope: Scope, prompts: int = PROMPTS, 
     """The worst prompts of a run: those with broken numbers first, then by the sum of KL over their positions.
 
     The run's mean KL is over positions, so that sum in nats is a prompt's part in it; by its own mean an answer of one
-    token would come before one that is bad throughout. A prompt drawn twice counts once. Positions outside the scope and those where the baseline's own numbers are broken are left out, and so is a prompt
-    without any other. Raises ValueError for a pair that does not know the golden tokens.
+    token would come before one that is bad throughout. A prompt drawn twice counts once. Positions outside the scope
+    and those where the baseline's own numbers are broken are left out, and so is a prompt without any other. Raises
+    ValueError for a pair that does not know the golden tokens.
     """
     distinct = list({pair.baseline.prompt_id: pair for pair in pairs}.values())
     if not distinct:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from quantwatch.errors import InputError, StoreError
+from quantwatch.errors import InputError, NeedsForce, StoreError
 from quantwatch.expose.access import Access, Entry
 from quantwatch.expose.body import BodyError, Fields
 from quantwatch.expose.calls import FIELDS, LEAST, LONGEST_PAUSE, Calls
@@ -166,7 +166,7 @@ class Acting:
                     return foreseen
             outcome = await self._done(entry, plan)
         except (InputError, StoreError) as exc:
-            outcome = Outcome("act.failed", failed=str(exc))
+            outcome = Outcome("act.failed", failed=str(exc), forcible=isinstance(exc, NeedsForce))
         finally:
             plan.outcome = outcome
         return outcome

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from quantwatch.flow.verdict import BREACHES, GOOD
+from quantwatch.flow.verdict import BREACHES, GOOD, Quality
 from quantwatch.pages.incident import Event
 from quantwatch.pages.shown import number
 from quantwatch.record.cases import Point
@@ -36,6 +36,7 @@ class Dot:
     shape: str
     run: str
     said: str
+    quality: Quality
     subject: bool
 
 
@@ -177,7 +178,7 @@ class _Across:
 def _dot(one: Point, across: _Across, up: _Up, *, subject: Point | None) -> Dot:
     kl = one.kl or 0.0
     shape = "breach" if one.quality in BREACHES else "good" if one.quality in GOOD else "other"
-    said = f"{one.started.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {number(kl)}: {one.quality}"
+    said = f"{one.started.astimezone(UTC):%Y-%m-%d %H:%M} UTC: {number(kl)}"
     low, high = (kl if value is None else value for value in (one.low, one.high))
     ours = subject is not None and one.id == subject.id
-    return Dot(across(one.started), up(kl), up(low), up(high), shape, one.id, said, subject=ours)
+    return Dot(across(one.started), up(kl), up(low), up(high), shape, one.id, said, one.quality, subject=ours)

@@ -72,7 +72,8 @@ def _objected(target: TargetBoard, last: StoredDecision | None) -> Done | None:
     """What stood in the way of the last wish to isolate a node that breaches."""
     if not bad(target) or last is None or last.ruling is not Ruling.SUPPRESSED or not last.objections:
         return None
-    return Done("objection", {"reason": last.objections[0]["reason"]}, last.id)
+    first = last.objections[0]
+    return Done("objection", {"brake": first["brake"], "reason": first["reason"]}, last.id)
 
 
 async def _last_decisions(site: Site, shown: Sequence[TargetBoard]) -> dict[str, StoredDecision]:

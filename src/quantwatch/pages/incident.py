@@ -1,6 +1,7 @@
 """The nouns of an incident report: what happened, by how much against which limit, what was done, what to try next."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -42,10 +43,26 @@ def tone_of(quality: Quality) -> Tone:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One line of a timeline. said: a sentence. by: who did it. run, decision: where more stands.
+class Phrase:
+    """What can be said in every language, and the free sentence that was stored with it.
 
-    acted: it is a decision that was to be carried out.
+    key: of its words. values: by name, as they are. terms: by name, the beginning of a key and a code that ends it;
+    a code without a word of its own is told as it is. detail: a sentence of the daemon, in English, or a person's own
+    words where it is spoken.
+    """
+
+    key: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    terms: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    detail: str = ""
+    spoken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a timeline. said: in English. by: who did it. run, decision: where more stands.
+
+    acted: it is a decision that was to be carried out. phrases: the same for every language.
     """
 
     at: datetime
@@ -56,6 +73,7 @@ class Event:
     run: str | None = None
     decision: str | None = None
     acted: bool = False
+    phrases: tuple[Phrase, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

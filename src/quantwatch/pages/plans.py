@@ -23,7 +23,7 @@ class Outcome:
     """What came of an action. key, values: of the sentence about it. decision: the order that followed, or None.
 
     ordered: the order has been given, and how the gateway answers is not known yet. failed: why nothing was done, None
-    where it was.
+    where it was. forcible: it failed, and is done all the same where it is forced.
     """
 
     key: str
@@ -32,6 +32,7 @@ class Outcome:
     told: tuple[str, ...] = ()
     ordered: bool = False
     failed: str | None = None
+    forcible: bool = False
 
 
 @dataclass(slots=True)

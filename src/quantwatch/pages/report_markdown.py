@@ -12,7 +12,7 @@ from quantwatch.pages.quoted import quoted
 from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
 from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, heading
-from quantwatch.pages.words import said
+from quantwatch.pages.words import phrased, said
 from quantwatch.record.decisions import StoredDecision
 
 PROMPTS = 4
@@ -119,7 +119,7 @@ class _Page:
         yield ""
         for each in one.changed:
             values = (quoted(factor_value(each, value)) for value in (each.before, each.after))
-            yield f"- {self.t(f'changed.{each.place}')} {each.label}: {' → '.join(values)}"
+            yield f"- {self.t(f'changed.{each.place}')} {self.t(f'factor.{each.factor}')}: {' → '.join(values)}"
         if not one.changed:
             yield self.t("changed.nothing")
 
@@ -167,7 +167,13 @@ class _Page:
         by = "" if one.by == "quantwatch" else f" {quoted(one.by)}:"
         about = one.decision or one.run
         link = "" if about is None else f" (`{about}`)"
-        return f"- {moment(one.at)} **{self.t(f'event.{one.kind}')}**{by} {quoted(one.said)}{link}"
+        return f"- {moment(one.at)} **{self.t(f'event.{one.kind}')}**{by} {quoted(self._said(one))}{link}"
+
+    def _said(self, one: Event) -> str:
+        if self.language == "en" or not one.phrases:
+            return one.said
+        told = ((phrased(each, self.language), each.detail) for each in one.phrases)
+        return "；".join("：".join(filter(None, each)) for each in told)
 
     def _gateway(self, exchanges: Sequence[Exchange]) -> list[str]:
         if not exchanges:

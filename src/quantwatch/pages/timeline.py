@@ -1,18 +1,39 @@
 """One timeline out of runs, changes, decisions, orders and notices, oldest first."""
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
 
-from quantwatch.flow.decision import DONE, Action, Ruling
-from quantwatch.flow.notice import Notice
-from quantwatch.flow.state import Transition
+from quantwatch.flow.decision import DONE, Action, Intent, Ruling
+from quantwatch.flow.notice import Notice, Topic
+from quantwatch.flow.proposal import Proposal
+from quantwatch.flow.state import Axis, Transition
 from quantwatch.log import without_secrets
-from quantwatch.pages.incident import Event, Kind, Tone, tone_of
+from quantwatch.pages.incident import Event, Kind, Phrase, Tone, tone_of
+from quantwatch.pages.words import phrased
 from quantwatch.record.cases import Point
 from quantwatch.record.decisions import StoredDecision
 
 _RANK = {kind: rank for rank, kind in enumerate(Kind)}
 _BY_ORDER = _RANK[Kind.OUTCOME] + 0.5
 """The place of a change that a decision has made: after all that led to it."""
+
+OURSELVES = "quantwatch"
+"""The author of what no person has done."""
+
+STATES = {
+    Topic.QUALITY: "quality.",
+    Topic.ROUTING: "routing.",
+    Topic.CONTRADICTED: "routing.",
+    Topic.STORM: "pool.",
+    Topic.WORD: "human.",
+    Topic.ORDER: "result.",
+    Topic.REFERENCE: "reference.",
+}
+"""Topics whose state is a code that has a word, and where those words begin."""
+
+BRAKED = (Topic.HELD_BACK, Topic.WOULD_HAVE)
+"""Topics whose state lists the brakes that object."""
 
 
 def events(
@@ -33,42 +54,74 @@ def _rank(one: Event) -> float:
     return _BY_ORDER if one.kind is Kind.CHANGE and one.decision is not None else _RANK[one.kind]
 
 
+def _event(at: datetime, kind: Kind, *phrases: Phrase, **more: Any) -> Event:
+    said = "; ".join(f"{phrased(one, 'en')}: {one.detail}" if one.detail else phrased(one, "en") for one in phrases)
+    return Event(at, kind, said, phrases=phrases, **more)
+
+
 def _run(one: Point) -> Event:
-    said = f"{one.task_set}: {one.quality}: {one.reason}"
-    return Event(one.started, Kind.RUN, said, tone_of(one.quality), run=one.id)
+    terms = {"quality": ("quality.", one.quality.value)}
+    told = Phrase("timeline.run", {"task_set": one.task_set}, terms, one.reason)
+    return _event(one.started, Kind.RUN, told, tone=tone_of(one.quality), run=one.id)
 
 
 def _change(one: Transition) -> Event:
-    about = one.axis if one.task_set is None else f"{one.axis} on {one.task_set}"
-    said = f"{one.target}: {about}: {one.old} -> {one.new}: {one.reason}"
-    return Event(one.at, Kind.CHANGE, said, Tone.PLAIN, one.author, one.run, one.decision)
+    about = "timeline.change" if one.task_set is None else "timeline.change.set"
+    values = {"target": one.target, "task_set": one.task_set or ""}
+    begin = f"{one.axis}."
+    terms = {"axis": ("axis.", one.axis.value), "old": (begin, one.old), "new": (begin, one.new)}
+    spoken = one.axis is Axis.HUMAN and one.author != OURSELVES
+    told = Phrase(about, values, terms, one.reason, spoken)
+    return _event(one.at, Kind.CHANGE, told, by=one.author, run=one.run, decision=one.decision)
 
 
 def _notice(one: Notice) -> Event:
-    over = "" if one.matter.standing else ", over"
-    said = f"told: {one.matter.topic} {one.matter.state}{over}: {one.matter.reason}"
-    return Event(one.at, Kind.NOTICE, said, run=one.matter.run, decision=one.matter.decision)
+    matter = one.matter
+    key = "timeline.notice" if matter.standing else "timeline.notice.over"
+    terms = {"topic": ("topic.", matter.topic.value)}
+    if matter.topic in STATES:
+        key, terms = f"{key}.state", {**terms, "state": (STATES[matter.topic], matter.state)}
+    brakes = matter.state.split(", ") if matter.topic in BRAKED and matter.standing else ()
+    told = Phrase(key, {}, terms, matter.reason, spoken=matter.topic is Topic.WORD)
+    held = (Phrase("timeline.brake", {}, {"brake": ("brake.", brake)}) for brake in brakes)
+    return _event(one.at, Kind.NOTICE, told, *held, run=matter.run, decision=matter.decision)
 
 
 def _decision(one: StoredDecision) -> Iterator[Event]:
-    against = "; ".join(f"{objection['brake']}: {objection['reason']}" for objection in one.objections)
-    held = f" (objections: {against})" if against else ""
-    said = f"{one.action} {one.target}: ruled {one.ruling}: {one.reason}{held}"
     acted = one.ruling is Ruling.ACT
     done = one.intent is not None and one.intent.outcome is not None and one.intent.outcome.result in DONE
     back = Tone.GOOD if done else Tone.WARN
     tone = Tone.WARN if not acted else back if one.action is Action.RELEASE else Tone.BAD
-    yield Event(one.at, Kind.DECISION, said, tone, one.author, one.run, one.id, acted=acted)
+    about = {"by": one.author, "run": one.run, "decision": one.id}
+    yield _event(one.at, Kind.DECISION, *_ruled(one), tone=tone, acted=acted, **about)
     if one.proposal is not None and one.proposal.closed is not None:
-        closed = f"proposal {one.proposal.fate}: {one.proposal.said or ''}".rstrip(": ")
-        yield Event(one.proposal.closed, Kind.PROPOSAL, closed, by=one.proposal.author or "quantwatch", decision=one.id)
-    if one.intent is None:
-        return
-    order = one.intent.order
-    sent = f"order to the gateway: {order.action} {without_secrets(order.node)} through {order.driver}"
-    yield Event(one.intent.opened, Kind.ORDER, sent, decision=one.id)
-    outcome = one.intent.outcome
+        yield _answered(one.proposal, one.proposal.closed)
+    if one.intent is not None:
+        yield from _ordered(one.intent, one.id)
+
+
+def _ruled(one: StoredDecision) -> Iterator[Phrase]:
+    """What was wished and became of it, and what objected."""
+    terms = {"action": ("action.", one.action.value), "ruling": ("ruling.", one.ruling.value)}
+    yield Phrase("timeline.decision", {"target": one.target}, terms, one.reason, one.author != OURSELVES)
+    for each in one.objections:
+        yield Phrase("timeline.brake", {}, {"brake": ("brake.", each["brake"])}, each["reason"])
+
+
+def _answered(one: Proposal, closed: datetime) -> Event:
+    by = one.author or OURSELVES
+    terms = {"fate": ("timeline.fate.", one.fate.value)}
+    told = Phrase("timeline.proposal", {}, terms, one.said or "", by != OURSELVES)
+    return _event(closed, Kind.PROPOSAL, told, by=by, decision=one.decision)
+
+
+def _ordered(one: Intent, decision: str) -> Iterator[Event]:
+    order, outcome = one.order, one.outcome
+    action = ("action.", order.action.value)
+    sent = {"node": without_secrets(order.node), "driver": order.driver}
+    yield _event(one.opened, Kind.ORDER, Phrase("timeline.order", sent, {"action": action}), decision=decision)
     if outcome is not None:
         tone = Tone.GOOD if outcome.result in DONE else Tone.BAD
-        ended = f"{order.action} {order.target}: {outcome.result}: {without_secrets(outcome.detail)}"
-        yield Event(outcome.at, Kind.OUTCOME, ended, tone, decision=one.id)
+        terms = {"action": action, "result": ("result.", outcome.result.value)}
+        told = Phrase("timeline.outcome", {"target": order.target}, terms, without_secrets(outcome.detail))
+        yield _event(outcome.at, Kind.OUTCOME, told, tone=tone, decision=decision)

@@ -16,7 +16,7 @@ from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_
 from quantwatch.pages.manner import Language
 from quantwatch.pages.shown import NOTHING, number
 from quantwatch.pages.tokens import STEPS, TokenView
-from quantwatch.pages.words import said
+from quantwatch.pages.words import phrased, said
 from quantwatch.record.decisions import DecisionLine, StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS
@@ -52,6 +52,7 @@ def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str
         "identity_value": identity_value,
         "masked": masked,
         "spoken": partial(in_language, language),
+        "phrased": lambda one: phrased(one, language),
         "became": partial(became, language),
     }
 

@@ -66,15 +66,19 @@ class DecisionLine:
     target: str
     reason: str
     author: str
+    origin: Origin
+    lane: str | None
     ruling: Ruling
     objections: tuple[Mapping[str, str], ...]
+    findings: tuple[Mapping[str, Any], ...]
     sent: bool
     result: Result | None
 
 
 def decision_lines(connection: Connection, *, target: str, limit: int) -> list[DecisionLine]:
     """The newest decisions about a target, newest first: one query, and no document of an order is read."""
-    own = ("id", "at", "action", "target", "reason", "author", "ruling", "objections")
+    lists = ("objections", "findings")
+    own = ("id", "at", "action", "target", "reason", "author", "origin", "lane", "ruling", *lists)
     sent = INTENTS.c.decision.is_not(None).label("sent")
     wanted = (
         select(*(DECISIONS.c[name] for name in own), sent, INTENTS.c.result)
@@ -84,7 +88,7 @@ def decision_lines(connection: Connection, *, target: str, limit: int) -> list[D
         .limit(limit)
     )
     rows = connection.execute(wanted).mappings()
-    return [DecisionLine(**{**row, "objections": tuple(row["objections"])}) for row in rows]
+    return [DecisionLine(**{**row, **{name: tuple(row[name]) for name in lists}}) for row in rows]
 
 
 def stored_decisions(connection: Connection, rows: Iterable[Mapping[Any, Any]]) -> list[StoredDecision]:

@@ -267,11 +267,17 @@ class Store(PoolRecords, EvidenceRecords):
         with self._writing() as connection:
             put(connection, PAUSES, pause)
 
-    def end_pause(self, pause: str, at: datetime) -> None:
-        """End a pause now. Raises StoreError when there is none of this id."""
+    def end_pause(self, pause: str, at: datetime, said: Sequence[Transition] = ()) -> None:
+        """End a pause now. said: by whom and why. Raises StoreError when there is none of this id."""
         with self._writing() as connection:
             if connection.execute(PAUSES.update().where(PAUSES.c.id == pause).values(ended=at)).rowcount == 0:
                 raise StoreError(f"{self.path}: there is no pause {pause}")
+            add_transitions(connection, said)
+
+    def add_changes(self, transitions: Sequence[Transition]) -> None:
+        """Keep changes that come with no state."""
+        with self._writing() as connection:
+            add_transitions(connection, transitions)
 
     def pauses(self, now: datetime) -> list[Pause]:
         """Pauses that hold now, oldest first."""

@@ -81,7 +81,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "fleet.no_end": ("no end was set; look at it again by", "未设结束时间；请复查，最迟"),
     "fleet.proposals": ("Waiting for approval", "等待审批"),
     "fleet.proposal": ("{action} {target}: {reason}", "{action} {target}：{reason}"),
-    "fleet.proposal.objections": ("Objections then: {objections}", "当时的反对意见：{objections}"),
+    "fleet.proposal.objections": ("Objections then: {reason}", "当时的反对意见：{reason}"),
     "fleet.filter": ("Filter the nodes", "筛选节点"),
     "fleet.filter.name": ("Name contains", "名称包含"),
     "fleet.filter.pool": ("Pool", "节点池"),
@@ -134,6 +134,6 @@ WORDS: dict[str, tuple[str, str]] = {
     "done.mode": ("Nothing: the pool's mode is {mode}", "未采取动作：节点池模式为 {mode}"),
     "done.confirming": ("Nothing yet: a second run must confirm it", "尚未采取动作：需再次运行确认"),
     "done.human": ("Nothing: a person has decided", "未采取动作：已由人工决定"),
-    "done.objection": ("Not isolated: {reason}", "未隔离：{reason}"),
+    "done.objection": ("Not isolated: {brake}: {reason}", "未隔离：{brake}：{reason}"),
     "done.out": ("Out of traffic, though not by quantwatch", "已退出流量，但并非由 quantwatch 执行"),
 }

@@ -15,8 +15,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "frame.running": ("quantwatch {version}, running since", "quantwatch {version}，启动于"),
     "frame.utc": ("All times are UTC.", "所有时间均为 UTC。"),
     "frame.english": (
-        "Reasons are shown in English, as the daemon wrote them.",
-        "各项原因为守护进程写下的英文原文。",
+        "The daemon's own sentences are in English, as it wrote them.",
+        "守护进程写下的句子保留英文原文。",
     ),
     "frame.cut": (
         "No connection to quantwatch. What you see is old; the page keeps trying.",
