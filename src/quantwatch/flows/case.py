@@ -126,11 +126,11 @@ def _outdated(order: Order, target: Watched, memory: Memory, watchlist: Watchlis
     if mode is not PoolMode.ENFORCE and not approved:
         # What quantwatch began in another mode: a release may end, an isolation takes capacity away.
         return f"the mode of its pool is {mode} now" if isolating else None
-    if isolating and (why := lost(order, target, memory, watchlist, now=now)) is not None:
-        return why
     state = memory.target_state(target.name, pool.name)
     states = memory.states_of(target.name, target.sets)
-    return withdrawn(order.action, state, states, target.rules(pool), now=now, process=_process(memory, target.name))
+    process = _process(memory, target.name)
+    why = withdrawn(order.action, state, states, target.rules(pool), now=now, process=process)
+    return lost(order, target, memory, watchlist, now=now) if isolating and why is None else why
 
 
 def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> Pause | None:
