@@ -84,7 +84,8 @@ def lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist, *,
     if pool.ladder:
         named = [one for one in of_pool(pool.name, watchlist) if order.fallback == one.gateway_name]
     else:
-        named = [watchlist.targets[pool.fallback]] if pool.fallback in watchlist.targets else []
+        fallback = watchlist.targets.get(pool.fallback or "")
+        named = [] if fallback is None else [fallback]
     for one in named:
         bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
         if memory.target_state(one.name, one.pool).away or bad:
