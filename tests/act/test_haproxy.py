@@ -280,6 +280,22 @@ async def test_what_is_half_done_is_tried_again(haproxy: RuntimeSocket, second: 
     assert haproxy.states == {"llm/a": 8, "llm/b": 8}
 
 
+async def test_a_socket_that_goes_between_two_servers_of_a_node_leaves_a_doubt(haproxy: RuntimeSocket) -> None:
+    """The call that could not be sent never arrived, and the one before it has changed something."""
+
+    class Going(Runtime):
+        async def ask(self, command: str) -> str:
+            if command.startswith("set server llm/b"):
+                haproxy.path.unlink()
+            return await super().ask(command)
+
+    with pytest.raises(Unanswered) as caught:
+        await HaproxyDriver(Going(str(haproxy.path), 5.0), backend="llm").call(BOTH)
+
+    assert caught.value.arrived is True
+    assert haproxy.states == {"llm/a": 8, "llm/b": 0}
+
+
 async def test_orders_of_two_nodes_at_once_are_both_done(haproxy: RuntimeSocket) -> None:
     driver = driver_of(haproxy)
 

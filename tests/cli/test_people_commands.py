@@ -129,6 +129,38 @@ def test_every_word_is_heard_shown_and_kept(place: tuple[Site, Gateway], capsys:
     assert [isolated for _, isolated in gateway.changes] == [True, True, False, False]
 
 
+def test_every_isolation_is_released_by_one_command(
+    place: tuple[Site, Gateway], capsys: pytest.CaptureFixture[str]
+) -> None:
+    where, gateway = place
+    why = ("--reason", "uninstalled", "--author", "ada")
+    with started(where) as daemon:
+        daemon.ready()
+        assert said(capsys, where, "release", "--all-owned", *why) == "nothing is isolated by quantwatch"
+        for one in ("a", "b"):
+            said(capsys, where, "isolate", one, *why, "--force")
+        daemon.until("isolate: verified", times=2)
+        both = ((*why, "a", "--all-owned"), why)
+        for wrong in both:
+            assert "name one target, or give --all-owned" in said(capsys, where, "release", *wrong, code=3)
+        assert len(gateway.changes) == 2
+
+        told = said(capsys, where, "release", "--all-owned", *why)
+        daemon.until("release: verified", times=2)
+        assert told.count("release ordered: d-") == 2
+        assert sorted(gateway.changes[2:]) == sorted((node, False) for node, _ in gateway.changes[:2])
+
+        for one in ("a", "b"):
+            said(capsys, where, "isolate", one, *why, "--force")
+        daemon.until("isolate: verified", times=4)
+        where.content["gateway"] = {"driver": "verdict"}
+        where.write()
+        said(capsys, where, "reload")
+        refused = said(capsys, where, "release", "--all-owned", *why, code=3)
+        for one in ("a", "b"):
+            assert f"{one} was isolated through webhook, and the configuration names verdict now" in refused
+
+
 def said_of(changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What people said about targets; that somebody asked for a run stands beside it."""
     return [one for one in changes if one["axis"] == "human" and not one["reason"].startswith("run ")]

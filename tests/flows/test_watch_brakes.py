@@ -321,3 +321,12 @@ async def test_a_busy_node_is_left_alone_and_nothing_follows(tmp_path: Path) -> 
 
         assert {run.quality for run in bench.runs("a")} == {"skipped"}
         assert bench.decisions() == []
+
+
+async def test_a_wish_is_recorded_anew_when_something_else_objects(tmp_path: Path) -> None:
+    async with watching(tmp_path, settings(pool={"max_isolated": "49%"})) as bench:
+        await goes_bad(bench)
+        await bench.rounds(1)
+        await bench.people.pause("pool:chat", reason="upgrade", author="ada", seconds=None)
+        await bench.rounds(2)
+        assert objected(bench) == [[Brake.CAP], [Brake.PAUSED, Brake.CAP]]

@@ -5,10 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
-from quantwatch.flow.decision import Brake
+from quantwatch.flow.decision import Brake, Result
 from quantwatch.flow.state import Routing
+from quantwatch.flow.word import Word
 from quantwatch.flows.scene import FALLBACK_SECONDS
+from quantwatch.flows.words import isolate
+from support.gateway import Fault
 from support.watching import Bench, restarted, settings, watching
 
 BAD = 1.0
@@ -95,3 +99,87 @@ def test_a_fallback_that_hangs_is_given_up_and_takes_no_traffic(tmp_path: Path) 
 
     with asyncio.Runner(loop_factory=Hasty) as runner:
         runner.run(hangs())
+
+
+def with_spare() -> dict[str, Any]:
+    """A pool of one whose fallback stands in a pool of its own, beside another."""
+    raw = settings("a", pool={"fallback": "spare"})
+    raw["targets"] += [
+        {"name": one, "url": f"http://{one}", "scheme": "int8", "pool": "spares"} for one in ("spare", "other")
+    ]
+    raw["pools"]["spares"] = {"mode": "enforce", "max_isolated": "50%"}
+    return raw
+
+
+async def test_a_fallback_that_leaves_while_it_is_asked_takes_no_traffic(tmp_path: Path) -> None:
+    """It was well when the question was sent; a person took it out before the answer came."""
+    async with watching(tmp_path, with_spare()) as bench:
+        await bench.rounds(1)
+        restarted(bench.nodes["a"], damage=BAD)
+        answers = bench.wire.held["spare"] = asyncio.Event()
+        del bench.wire.calls[:]
+        bench.watch.due("a", "letters")
+        await bench.until(lambda: "spare" in bench.wire.calls)
+
+        await isolate(bench.watch, Word("spare", "ada", "for an upgrade"))
+        await bench.until(lambda: bench.routing("spare") is Routing.OUT)
+        answers.set()
+        await bench.settle()
+
+        assert bench.routing("a") is Routing.IN
+        assert bench.gateway.changes == [("http://spare", True)]
+        (made,) = bench.decisions("a")
+        told = {one["brake"]: one["reason"] for one in made.objections}
+        assert told.keys() == {Brake.LAST_BACKEND, Brake.FALLBACK}
+        assert told[Brake.FALLBACK] == "the fallback spare cannot take over: spare is itself out of traffic"
+
+
+@pytest.mark.parametrize("by_hand", [True, False], ids=["taken out", "gone bad"])
+async def test_an_isolation_is_withdrawn_when_its_fallback_fails_before_it_is_done(
+    tmp_path: Path, *, by_hand: bool
+) -> None:
+    """The gateway is busy for a while, and the only other backend is lost meanwhile."""
+    async with watching(tmp_path, with_spare()) as bench:
+        await bench.rounds(1)
+        bench.gateway.always = Fault.BUSY
+        restarted(bench.nodes["a"], damage=BAD)
+        await bench.round("a")
+        assert bench.routing("a") is Routing.LEAVING
+
+        if by_hand:
+            await isolate(bench.watch, Word("spare", "ada", "it burns", force=True))
+        else:
+            restarted(bench.nodes["spare"], damage=BAD)
+            await bench.round("spare")
+        await bench.advance(120)
+
+        assert bench.routing("a") is Routing.IN
+        (made,) = [one for one in bench.decisions("a") if one.intent is not None]
+        assert made.intent is not None
+        assert made.intent.outcome is not None
+        assert made.intent.outcome.result is Result.WITHDRAWN
+        state = "out" if by_hand else "bad"
+        assert f"spare, which was to take the traffic, is {state} itself" in made.intent.outcome.detail
+
+
+async def test_an_isolation_is_withdrawn_when_nobody_sound_is_left_before_it_is_done(tmp_path: Path) -> None:
+    """Without a fallback the other members are who takes the traffic."""
+    async with watching(tmp_path) as bench:
+        await bench.rounds(1)
+        bench.gateway.always = Fault.BUSY
+        restarted(bench.nodes["a"], damage=BAD)
+        await bench.round("a")
+        assert bench.routing("a") is Routing.LEAVING
+
+        restarted(bench.nodes["b"], damage=BAD)
+        await bench.round("b")
+        await bench.advance(120)
+
+        bench.gateway.always = None
+        await bench.advance(120)
+        assert bench.gateway.changes == []
+        (made,) = [one for one in bench.decisions("a") if one.intent is not None]
+        assert made.intent is not None
+        assert made.intent.outcome is not None
+        assert made.intent.outcome.result is Result.WITHDRAWN
+        assert "no sound member of chat is left to take the traffic" in made.intent.outcome.detail

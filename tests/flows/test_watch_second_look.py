@@ -139,9 +139,24 @@ async def test_a_look_leaves_a_target_alone_whose_order_is_under_way(tmp_path: P
         assert bench.routing("a") is Routing.LEAVING
         assert bench.routing("b") is Routing.CONTRADICTED
 
+        bench.gateway.isolated["http://b"] = False
+        await look(bench.watch)
         bench.gateway.always = None
         await bench.advance(60)
         assert bench.routing("a") is Routing.OUT
+
+
+async def test_an_order_under_way_does_not_take_the_last_one_that_the_gateway_still_has(tmp_path: Path) -> None:
+    async with watching(tmp_path, gateway=Gateway(always=Fault.BUSY)) as bench:
+        await goes_bad(bench)
+        bench.gateway.isolated["http://b"] = True
+        await look(bench.watch)
+        assert (bench.routing("a"), bench.routing("b")) == (Routing.LEAVING, Routing.CONTRADICTED)
+
+        bench.gateway.always = None
+        await bench.advance(60)
+        assert bench.routing("a") is Routing.IN
+        assert bench.gateway.changes == []
 
 
 async def test_a_look_does_not_ask_about_a_pool_that_is_only_watched_now(tmp_path: Path) -> None:

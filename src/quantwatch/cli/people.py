@@ -6,7 +6,8 @@ from urllib.parse import quote
 
 import typer
 
-from quantwatch.cli.admin import Config, asked, say, user
+from quantwatch.cli.admin import STATUS, Config, asked, say, user
+from quantwatch.errors import InputError
 
 Target = Annotated[str, typer.Argument(help="The target's name")]
 Reason = Annotated[str, typer.Option(help="Why; everybody who wonders will read it")]
@@ -45,8 +46,44 @@ def hold(
     _told(_asked(config, "holds", _word(target, reason, author, hours)), "ordered", f"{target} is held as it is")
 
 
-def release(config: Config, target: Target, reason: Reason, author: Author = None) -> None:
-    """Bring an isolated target back, and free it from what people have said about it."""
+def release(
+    config: Config,
+    reason: Reason,
+    target: Annotated[str | None, typer.Argument(help="The target's name")] = None,
+    all_owned: Annotated[  # noqa: FBT002, a flag
+        bool, typer.Option("--all-owned", help="Every target that quantwatch has isolated, before it is uninstalled")
+    ] = False,
+    author: Author = None,
+) -> None:
+    """Bring an isolated target back, and free it from what people have said about it.
+
+    With --all-owned pause everything first, or what breaches is soon isolated again.
+    """
+    if all_owned is (target is not None):
+        raise InputError("name one target, or give --all-owned for every isolation of quantwatch")
+    if target is not None:
+        _release(config, target, reason, author)
+        return
+    shown = asked(config, lambda link: link.get(STATUS))["targets"]
+    owned = [one["target"] for one in shown if one["decision"] is not None]
+    failed = [why for one in owned if (why := _not_released(config, one, reason, author)) is not None]
+    if failed:
+        raise InputError("; ".join(failed))
+    if not owned:
+        say("nothing is isolated by quantwatch")
+
+
+def _not_released(config: Path, target: str, reason: str, author: str | None) -> str | None:
+    """Why one of several targets was not released, None where it was: the others are released all the same."""
+    say(target)
+    try:
+        _release(config, target, reason, author)
+    except InputError as exc:
+        return f"{target}: {exc}"
+    return None
+
+
+def _release(config: Path, target: str, reason: str, author: str | None) -> None:
     _told(_asked(config, "releases", _word(target, reason, author)), "release ordered", f"{target} is free")
 
 

@@ -7,8 +7,8 @@ from quantwatch.flow.decision import Action, Order, Origin, PoolMode, Wish
 from quantwatch.flow.pool import OnFleetDegraded, whole
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Human, Pause, Routing, TargetState
-from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory
+from quantwatch.flows.stand_in import lost
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.flows.weather import confirmed, members, of_pool, storming
 from quantwatch.judge.brake import stormy
@@ -126,28 +126,11 @@ def _outdated(order: Order, target: Watched, memory: Memory, watchlist: Watchlis
     if mode is not PoolMode.ENFORCE and not approved:
         # What quantwatch began in another mode: a release may end, an isolation takes capacity away.
         return f"the mode of its pool is {mode} now" if isolating else None
-    if isolating and (lost := _lost(order, target, memory, watchlist)) is not None:
-        return lost
     state = memory.target_state(target.name, pool.name)
     states = memory.states_of(target.name, target.sets)
-    return withdrawn(order.action, state, states, target.rules(pool), now=now, process=_process(memory, target.name))
-
-
-def _lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist) -> str | None:
-    """Why whoever was to take the traffic on a ladder no longer can; the gateway may have been down for an hour."""
-    if order.rung is None or order.fallback is None:
-        return None
-    others = [one for one in watchlist.targets.values() if one.pool == target.pool]
-    for one in others:
-        if one.gateway_name == order.fallback:
-            bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
-            gone = memory.target_state(one.name, one.pool).away
-            return (
-                f"{one.name}, which was to take the traffic, is {'out' if gone else 'bad'} itself"
-                if bad or gone
-                else None
-            )
-    return None
+    process = _process(memory, target.name)
+    why = withdrawn(order.action, state, states, target.rules(pool), now=now, process=process)
+    return lost(order, target, memory, watchlist, now=now) if isolating and why is None else why
 
 
 def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> Pause | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from quantwatch.errors import ProbeError
 from quantwatch.flow.decision import Wish
 from quantwatch.flow.fleet import Fallback, Fleet, Roll
-from quantwatch.flow.state import AWAY, Routing
+from quantwatch.flow.state import AWAY
 from quantwatch.flow.verdict import GOOD, Quality
 from quantwatch.flows.keeper import Keeper
 from quantwatch.flows.memory import Memory
@@ -54,7 +54,7 @@ async def scene(
         lately=lately(pool.name, watchlist, memory, now),
         storming=storming(pool, watchlist, memory, now),
         degraded=memory.storms[pool.name].degraded,
-        fallback=fallback,
+        fallback=_meanwhile(fallback, watchlist, memory, now),
         fallback_for=tuple(_stands_in_for(wish.target, watchlist, memory)),
         recent_actions=recent,
         pauses=tuple(memory.pausing(now)),
@@ -100,7 +100,7 @@ async def asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) 
     """A fallback as it is right now: whether it answers, what speaks against it, and how busy it is."""
     target = watchlist.targets.get(name)
     prober = watchlist.baseline if target is None else target.prober
-    against = against_baseline(memory, now) if target is None else _against(target, memory, now)
+    against = _known_against(name, watchlist, memory, now)
     try:
         await prober.identify()
     except ProbeError as exc:
@@ -113,6 +113,20 @@ async def asked(name: str, watchlist: Watchlist, memory: Memory, now: datetime) 
         waiting=load.waiting if load is not None else None,
         kv_usage=load.kv_usage if load is not None else None,
     )
+
+
+def _meanwhile(fallback: Fallback | None, watchlist: Watchlist, memory: Memory, now: datetime) -> Fallback | None:
+    """A fallback by what is known of it now: it may have gone bad, or left, since it was asked."""
+    if fallback is None or not fallback.healthy:
+        return fallback
+    why = _known_against(fallback.name, watchlist, memory, now)
+    return fallback if why is None else replace(fallback, healthy=False, why=why)
+
+
+def _known_against(name: str, watchlist: Watchlist, memory: Memory, now: datetime) -> str | None:
+    """What our own record holds against a fallback."""
+    target = watchlist.targets.get(name)
+    return against_baseline(memory, now) if target is None else _against(target, memory, now)
 
 
 def against_baseline(memory: Memory, now: datetime) -> str | None:
@@ -129,7 +143,7 @@ def against_baseline(memory: Memory, now: datetime) -> str | None:
 def _against(target: Watched, memory: Memory, now: datetime) -> str | None:
     """Why a target of another pool cannot take traffic by its own latest verdicts."""
     state = memory.target_state(target.name, target.pool)
-    if state.routing is not Routing.IN:
+    if state.away:
         return f"{target.name} is itself out of traffic"
     quality, reason = _quality(target, memory, now)
     return None if quality in GOOD else f"{target.name} is {quality}: {reason}"

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from quantwatch.act.contract import Abilities
+from quantwatch.flow.decision import Order
 from quantwatch.flow.fleet import Fallback
 from quantwatch.flow.state import TargetState
+from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.pools import BASELINE
-from quantwatch.flows.scene import FALLBACK_SECONDS, asked, fallback_of
+from quantwatch.flows.scene import FALLBACK_SECONDS, asked, fallback_of, sound
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.flows.weather import breaching
+from quantwatch.flows.weather import breaching, members, of_pool
 from quantwatch.judge.brake import overloaded
 from quantwatch.judge.ladder import above
 
@@ -71,3 +73,25 @@ class StandIns:
 
     def _state(self, name: str, pool: WatchedPool) -> TargetState:
         return self.memory.target_state(name, pool.name)
+
+
+def lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
+    """Why whoever was to take a target's traffic no longer can; the gateway may have been down for an hour.
+
+    That is who the order or the target's pool names, or else the members that stay.
+    """
+    pool = watchlist.pools[target.pool]
+    if pool.ladder:
+        named = [one for one in of_pool(pool.name, watchlist) if order.fallback == one.gateway_name]
+    else:
+        fallback = watchlist.targets.get(pool.fallback or "")
+        named = [] if fallback is None else [fallback]
+    for one in named:
+        bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
+        if memory.target_state(one.name, one.pool).away or bad:
+            return f"{one.name}, which was to take the traffic, is {'bad' if bad else 'out'} itself"
+    if pool.ladder or pool.fallback is not None:
+        return None
+    there = {one.target for one in members(pool.name, watchlist, memory) if not one.away} - {target.name}
+    left = (there & sound(pool.name, watchlist, memory, now)) - breaching(pool.name, watchlist, memory, now)
+    return None if left else f"no sound member of {pool.name} is left to take the traffic"
