@@ -41,7 +41,7 @@ from quantwatch.flow.pool import OnFleetDegraded, PoolState, whole
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.report import Report
 from quantwatch.flow.run import RunRecord, Trigger
-from quantwatch.flow.state import AWAY, Human, Routing
+from quantwatch.flow.state import AWAY, Axis, Human, Routing
 from quantwatch.flow.verdict import Quality
 from quantwatch.flow.word import Word
 from quantwatch.flows.approve import approve, reject
@@ -400,7 +400,7 @@ class StormPaths(RuleBasedStateMachine):
         for state in self.states():
             assert (state.routing, state.human) == (Routing.IN, Human.NONE), state
         with Archive.open(self.folder / "q.db") as archive:
-            changes = archive.timeline(target=whole("chat"), limit=None)[::-1]
+            changes = [one for one in archive.timeline(target=whole("chat"), limit=None)[::-1] if one.axis is Axis.POOL]
         states = [PoolState.HEALTHY.value, *(one.new for one in changes)]
         assert [one.old for one in changes] == states[:-1]
         assert states[-1] == PoolState.HEALTHY

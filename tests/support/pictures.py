@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from PIL import Image
 
-from quantwatch.flow.tokens import PromptsShown
+from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.prompts.load import shipped_sets
 from quantwatch.record.archive import Archive
@@ -83,7 +83,7 @@ def telling() -> Iterator[tuple[Running, str]]:
 
 
 def breach(daemon: Running) -> str:
-    """The first run that breaches and whose tokens are told in words."""
+    """The first run that breaches and whose tokens are all told in words, which come by and by."""
     for _ in range(TURNS):
         with contextlib.suppress(AssertionError):
             return str(wait(lambda: _worded(daemon), "a breach"))
@@ -95,9 +95,15 @@ def _worded(daemon: Running) -> str | None:
     with Archive.open(daemon.site.store) as archive:
         for one in archive.history():
             seen = archive.tokens(one.id, shown=PromptsShown.FULL)
-            if one.quality in BREACHES and seen is not None and seen.texts:
+            if one.quality in BREACHES and seen is not None and _ids(seen) <= seen.texts.keys():
                 return one.id
     return None
+
+
+def _ids(seen: TokensSeen) -> set[int]:
+    tokens = [token for prompt in seen.prompts for token in prompt.tokens]
+    listed = (each.id for token in tokens for each in (*token.baseline, *token.node))
+    return {*(token.id for token in tokens), *listed}
 
 
 def place(folder: Path, stack: ExitStack) -> Site:

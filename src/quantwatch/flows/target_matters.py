@@ -55,8 +55,9 @@ def _done(target: Watched, view: View) -> str:
     """What was done about a breach."""
     state, held = view.state(target), view.memory.held.get(target.name)
     asked = view.memory.proposals.get(target.name) or view.memory.proposals.get(whole(target.pool))
-    if state.routing is Routing.LEAVING:
-        return f"its isolation is under way, decision {state.owner}"
+    if state.owner is not None and state.routing in (Routing.LEAVING, Routing.OUT):
+        stands = "its isolation is under way" if state.routing is Routing.LEAVING else "it is out of traffic"
+        return f"{stands}, decision {state.owner}"
     if state.routing is not Routing.IN:
         return f"nothing more: its routing is {state.routing} already"
     if state.human is not Human.NONE:
