@@ -12,7 +12,7 @@ from quantwatch.errors import ReplyInvalid
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.flows.stored import StoredBaseline
-from quantwatch.flows.texts import AT_ONCE, MOST_IDS, learn
+from quantwatch.flows.texts import AT_ONCE, learn
 from quantwatch.record.evidence import ids_in
 from support.references import reference
 from support.watching import Bench, restarted, settings, watching
@@ -119,16 +119,31 @@ async def test_words_are_learned_beside_the_runs_and_once(tmp_path: Path) -> Non
 
         found, wanted = kept(bench), ids_in(kept(bench).prompts)
         asked = [one["tokens"] for one in bench.baseline.detokenized]
-        assert asked == [[one] for one in wanted[:MOST_IDS]]
-        assert found.texts == {one: bytes([one % 256]).decode("utf-8", "replace") for one in wanted[:MOST_IDS]}
+        assert asked == [[one] for one in wanted]
+        assert found.texts == {one: bytes([one % 256]).decode("utf-8", "replace") for one in wanted}
         assert "\ufffd" in found.texts.values()
         assert tokens(bench, shown=PromptsShown.IDS) == TokensSeen(found.prompts, found.measured)
 
         await bench.rounds(1)
         await learn(bench.watch)
         again = [one["tokens"][0] for one in bench.baseline.detokenized[len(asked) :]]
-        assert set(again).isdisjoint(wanted[:MOST_IDS])
+        assert set(again).isdisjoint(wanted)
         assert bench.watch.generation.users == 0
+
+
+async def test_more_words_than_are_asked_at_a_stretch_are_all_learned_in_the_end(tmp_path: Path) -> None:
+    """Also when no other run brings these ids again."""
+    async with watching(tmp_path, settings("a", **FULL)) as bench:
+        await bench.rounds(1)
+        wanted = ids_in(kept(bench).prompts)
+        stretches: list[int] = []
+        while bench.watch.turns.texts.unread:
+            before = len(bench.baseline.detokenized)
+            await learn(bench.watch, most=50)
+            stretches.append(len(bench.baseline.detokenized) - before)
+
+        assert kept(bench).texts.keys() == set(wanted)
+        assert stretches == [50, 50, len(wanted) - 100]
 
 
 @pytest.mark.parametrize("answer", [lambda: Response("no such page", 404), lambda: JSONResponse({"prompt": 5})])

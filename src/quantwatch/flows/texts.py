@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from quantwatch.errors import ProbeError, StoreError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from quantwatch.flows.watch import Watch
 
 MOST_IDS = 256
-"""New ids of one run."""
+"""New ids of one run that are asked at a stretch; the rest of them waits for the next one."""
 
 MOST_RUNS = 64
 """Runs that wait; over this the oldest are shown without texts that no other run brings."""
@@ -54,31 +54,40 @@ class Texts:
             self.unread.append(Unread(ran.record.baseline, ids_in(ran.tokens.prompts)))
 
 
-async def learn(watch: "Watch", *, seconds: float = SECONDS) -> None:
-    """Look up the ids of runs that wait, as long as the configuration in force lets words be shown."""
+async def learn(watch: "Watch", *, seconds: float = SECONDS, most: int = MOST_IDS) -> None:
+    """Look up the ids of runs that wait, as long as the configuration in force lets words be shown.
+
+    seconds, most: the longest time, and ids of one run; what is left is looked up the next time.
+    """
     generation, unread = watch.generation, watch.turns.texts.unread
     if generation.turn.shown is not PromptsShown.FULL:
         unread.clear()
     end, baseline = watch.clock.monotonic() + seconds, generation.turn.baseline
+    later: list[Unread] = []
     generation.users += 1
     try:
         while unread and baseline.resting is None and (left := end - watch.clock.monotonic()) > 0:
-            await _look_up(unread.popleft(), baseline, watch.keeper, seconds=left)
+            later += await _look_up(unread.popleft(), baseline, watch.keeper, seconds=left, most=most)
     finally:
+        unread.extend(later)
         await generation.leave()
 
 
-async def _look_up(one: Unread, baseline: Prober, keeper: Keeper, *, seconds: float) -> None:
+async def _look_up(one: Unread, baseline: Prober, keeper: Keeper, *, seconds: float, most: int) -> list[Unread]:
+    """Learn some of what a run's ids mean; what is left to learn of it, nothing after trouble."""
     tokenizer = one.baseline.tokens
     with contextlib.suppress(StoreError, ProbeError):
         missing = await keeper.write(lambda store: store.without_text(tokenizer, one.ids))
         if not missing:
-            return
+            return []
         who = await baseline.identify()
         if (who.model, who.root) != (one.baseline.model, one.baseline.root):
-            return  # another model answers by now, and to it these ids mean something else
-        found = await _asked(baseline, missing[:MOST_IDS], seconds)
+            return []  # another model answers by now, and to it these ids mean something else
+        now, rest = missing[:most], tuple(missing[most:])
+        found = await _asked(baseline, now, seconds)
         await keeper.write(lambda store: store.keep_texts(tokenizer, found))
+        return [replace(one, ids=rest)] if rest and len(found) == len(now) else []
+    return []
 
 
 async def _asked(baseline: Prober, ids: Sequence[int], seconds: float) -> dict[int, str]:
