@@ -82,7 +82,7 @@ def test_the_html_tells_the_whole_incident(folder: Path, tmp_path: Path) -> None
         "The engine&#39;s version changed version: 0.32.0 -&gt; 0.33.0",
         "docs/runbook.md#alert-target-bad",
         "node: version 0.32.0 0.33.0",
-        "The 3 prompts that carry most of the divergence, of 23 that were measured, with their mean KL.",
+        "The 3 prompts that carry the most divergence, of 23 that were measured, with their mean KL.",
         "order to the gateway: isolate http://int8-a:8000 through webhook",
         "3 of its own answers to these prompts are kept",
     ):

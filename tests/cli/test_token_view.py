@@ -61,7 +61,7 @@ def with_prompts(folder: Path, shown: str) -> Path:
 def test_the_worst_prompt_is_shown_where_it_is_worst(capsys: pytest.CaptureFixture[str], store: Path) -> None:
     told = said(capsys, run(1).id, "--tokens", "--store", store)
 
-    assert "the 5 of 5 prompts that carry most of the divergence" in told
+    assert "the 5 of 5 prompts that carry the most divergence" in told
     assert "pair-3 from position 11:  282  260  3432 " in told
     assert told.count("position 31: 2148 KL 1.173; 60.0% at the baseline, 8.5% at the node") == 1
     assert "2148        60.0%  3432        35.1%  +32.2%" in told

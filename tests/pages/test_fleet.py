@@ -208,7 +208,7 @@ async def test_a_brake_is_named_beside_the_node_that_it_spares(tmp_path: Path) -
         store.decide(suppressed())
     shown = board(replace(sick("int8-a"), reason="over"))
     page = await fleet(shown, tmp_path)
-    assert "Not isolated: Too many would be away: 1 of 2 is isolated already, and 1 is allowed d-2" in page.text
+    assert "Not isolated. Too many would be away: 1 of 2 is isolated already, and 1 is allowed d-2" in page.text
     missing = Read.of((await see(site(shown, tmp_path / "none.db"), "/")).text)
     assert "Not isolated" not in missing.text  # and the page is there all the same
 
@@ -321,3 +321,15 @@ async def test_ids_in_a_page_are_its_own_and_only_once(tmp_path: Path) -> None:
 async def test_a_phone_finds_the_name_of_every_cell(tmp_path: Path) -> None:
     page = await fleet(rich_board(), tmp_path)
     assert [one for one in page.named("td") if not one.attributes.get("data-label")] == []
+
+
+async def test_in_chinese_only_the_daemons_own_sentences_are_marked_as_english(tmp_path: Path) -> None:
+    ours = replace(PAUSE, id="p-2", author="quantwatch", reason="three orders came to nothing")
+    whole = board(pauses=(PAUSE, ours), store_trouble="the disk is full")
+    page = (await see(site(whole, tmp_path / "q.db"), "/?lang=zh")).text
+    for said in (ours.reason, "the disk is full"):
+        assert f'<span lang="en">{said}</span>' in page
+    assert f"由 {PAUSE.author}：{PAUSE.reason}" in page
+    english = (await see(site(whole, tmp_path / "q.db"), "/?lang=en")).text
+    assert "The store cannot be written: the disk is full" in english
+    assert '<span lang="en">' not in english

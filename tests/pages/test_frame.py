@@ -209,6 +209,12 @@ async def test_an_id_that_is_not_on_record_is_a_page_that_is_not_there(tmp_path:
     assert "no run or decision r-9" in Read.of(reply.text).text
 
 
+async def test_in_chinese_what_went_wrong_is_marked_as_english(tmp_path: Path) -> None:
+    made = site(board(), tmp_path / "none.db")
+    reply = await ask(app(made, Broken(made)), "/run?lang=zh")
+    assert '<p class="detail"><span lang="en">' in reply.text
+
+
 async def test_without_pages_the_static_one_stands(tmp_path: Path) -> None:
     made = site(board(), tmp_path / "none.db")
     reply = await ask(plain_app(made), "/")

@@ -1,5 +1,9 @@
 """The page of a node: where it stands, its charts, and what is on record."""
 
+import contextlib
+import json
+import shutil
+import sqlite3
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +19,7 @@ from quantwatch.flow.run import Trigger
 from quantwatch.flow.state import Axis, Transition
 from quantwatch.flow.verdict import Quality
 from quantwatch.pages.node import RUNS
+from quantwatch.record.columns import moment_text
 from support.boards import board, isolated, measured, rich_board, set_board, target_board
 from support.pages import Read, see, site
 from support.stored import add_many, after, at, decision, intent, leaving, opened, run, suppressed
@@ -197,3 +202,38 @@ async def test_in_chinese_codes_are_told_in_chinese_and_the_daemons_sentences_ar
     assert '<span lang="en">1 of 2 is isolated already, and 1 is allowed</span>' in english
     assert '<span lang="en">KL rose</span>' in english
     assert 'lang="en">KL rose' not in (await node(store, "/nodes/int8-a?lang=en")).text
+
+
+def written_by_another_version(store: Path, folder: Path) -> Path:
+    """The same record with a brake, a metric and a state that are not known here, and findings without parts."""
+    other = folder / "q.db"
+    shutil.copyfile(store, other)
+    findings = [
+        {"metric": one, "value": 0.2, "critical": 0.05, "verdict": "degraded"} for one in ("kl_mean", "kl_max9")
+    ]
+    with contextlib.closing(sqlite3.connect(other)) as raw, raw:
+        for (name,) in raw.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            raw.execute(f"DROP TRIGGER {name}")  # they keep decisions as they are
+        raw.execute("UPDATE decisions SET findings = ?", [json.dumps(findings)])
+        raw.execute("UPDATE decisions SET objections = ?", [json.dumps([{"brake": "tide", "reason": "high <b>"}])])
+        raw.execute("UPDATE decisions SET at = ? WHERE id = 'd-2'", [moment_text(at(110))])
+        raw.execute("UPDATE transitions SET old = 'drained' WHERE axis = 'routing'")
+    return other
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+async def test_what_another_version_has_written_is_shown_by_its_codes(
+    language: str, store: Path, tmp_path: Path
+) -> None:
+    other = written_by_another_version(store, tmp_path)
+    found = await page(other, f"/nodes/int8-a?lang={language}")
+    for said in ("tide", "high <b>", "drained →"):
+        assert said in found.text
+    assert ("因超出限值；平均 KL 0.200（严重限值 0.0500）；kl_max9 0.200" in found.text) is (language == "zh")
+    served = await node(other, f"/decisions/d-2?lang={language}")
+    assert served.status_code == 200
+    assert "tide" in served.text
+    assert "<b>" not in served.text.partition("tide")[2].partition("</li>")[0]
+    serving = board(target_board("int8-a", quality=Quality.DEGRADED))
+    fleet = await see(site(serving, other, now=NOW), f"/?lang={language}")
+    assert (fleet.status_code, "tide" in fleet.text) == (200, True)

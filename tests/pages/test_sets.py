@@ -100,3 +100,8 @@ def test_a_page_of_a_list(given: str | None, place: int) -> None:
 def test_a_page_of_nothing() -> None:
     found = sheet(tuple[int, ...](), None)
     assert (found.rows, found.first, found.last, found.pages) == ((), 1, 0, 1)
+
+
+async def test_in_chinese_a_verdicts_sentence_is_marked_as_english(tmp_path: Path) -> None:
+    page = await see(site(three(), tmp_path / "none.db", golden=GOLDEN), "/sets/math?lang=zh")
+    assert '<span lang="en">7 positions are not finite</span>' in page.text

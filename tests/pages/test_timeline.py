@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quantwatch.flow.decision import Action, Brake, Result, Ruling
+from quantwatch.flow.decision import Action, Brake, Origin, Result, Ruling
 from quantwatch.flow.notice import Matter, Notice, Topic
 from quantwatch.flow.pool import PoolState
 from quantwatch.flow.proposal import Fate, Proposal
@@ -26,7 +26,7 @@ from quantwatch.record.cases import Point
 from support.incidents import EVIL, incident_store
 from support.stored import at
 
-LATIN = re.compile(r"[A-Za-z]{3,}")
+LATIN = re.compile(r"[A-Za-z]{2,}")
 NAMES = ("int8-a", "math", "webhook", "pool:chat", "http")
 
 
@@ -63,7 +63,7 @@ CODES = {
 def matters() -> Iterator[Matter]:
     for topic in Topic:
         if topic in STATES:
-            codes = [str(one) for one in CODES[STATES[topic]]]
+            codes = [str(one) for one in CODES[STATES[topic]]] + ["vouched"] * (topic is Topic.QUALITY)
         else:
             codes = [", ".join(Brake)] if topic in (Topic.HELD_BACK, Topic.WOULD_HAVE) else ["paused"]
         for code in codes:
@@ -123,16 +123,30 @@ def test_words_of_people_are_not_called_english() -> None:
     said = change(Axis.HUMAN, "none", "held", author="ada")
     ended = change(Axis.HUMAN, "held", "none", author="quantwatch")
     assert [one.phrases[0].spoken for one in events(changes=[said, ended])] == [True, False]
+    word = Matter(Topic.WORD, "int8-a", "held", "ada: 换卡")
+    over = replace(word, state="none", reason="no person's word holds for it any more", standing=False)
+    told = events(notices=[Notice("n", at(2), at(1), word), Notice("n", at(3), at(1), over)])
+    assert [one.phrases[0].spoken for one in told] == [True, False]
+
+
+def test_the_reason_of_what_a_person_has_only_approved_is_the_daemons(store: Path) -> None:
+    with Archive.open(store) as archive:
+        made = archive.decision("d-held")
+    asked = [replace(made, author="ada", origin=one) for one in Origin]
+    told = [one for each in asked for one in events(decisions=[each]) if one.kind is Kind.DECISION]
+    assert [one.phrases[0].spoken for one in told] == [False, False, True]
 
 
 def test_reports_in_chinese_tell_the_timeline_in_chinese_and_keep_the_sentence(store: Path) -> None:
-
     with Archive.open(store) as archive:
         one = incident_of(archive, archive.decision("d-held"), now=at(120), shown=PromptsShown.FULL)
     page, text = incident_html(one, "zh"), incident_markdown(one, "zh")
     detail = "1 of 2 is isolated already, and 1 is allowed"
     assert f'反对理由：被隔离的节点会过多<small class="detail" lang="en">{detail}</small>' in page
     assert f"反对理由：被隔离的节点会过多：{detail}" in text
+    assert f"；被隔离的节点会过多：{detail} |" in text
+    assert "因超出限值；平均 KL 0.0900（严重限值 0.0500）" in page
+    assert "因超出限值；平均 KL 0.0900（严重限值 0.0500）：" in text
     assert "told:" not in page
     assert "ruled" not in text
     assert f"{detail}</small>" not in incident_html(one, "en")
@@ -140,7 +154,6 @@ def test_reports_in_chinese_tell_the_timeline_in_chinese_and_keep_the_sentence(s
 
 
 def test_a_sentence_is_escaped_wherever_it_is_marked_as_english(store: Path) -> None:
-
     with Archive.open(store) as archive:
         one = incident_of(archive, archive.decision("d-1"), now=at(120), shown=PromptsShown.FULL)
     evil = change(Axis.QUALITY, EVIL, EVIL, task_set=EVIL)

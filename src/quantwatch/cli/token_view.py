@@ -33,7 +33,7 @@ def show_tokens(seen: TokensSeen | None, out: Console, *, shown: PromptsShown, p
         out.print(NOTHING.get(shown, NOTHING[PromptsShown.IDS]), markup=False)
         return
     chosen = chosen_prompt(seen, prompt)
-    whose = f"the {len(seen.prompts)} of {seen.measured} prompts that carry most of the divergence"
+    whose = f"the {len(seen.prompts)} of {seen.measured} prompts that carry the most divergence"
     out.print(f"{whose}; --prompt shows another", markup=False)
     out.print(_prompts_table(seen.prompts, chosen), soft_wrap=False)
     out.print(_legend())

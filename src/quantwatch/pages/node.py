@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -18,7 +17,7 @@ from quantwatch.pages.done import doing
 from quantwatch.pages.manner import Manner
 from quantwatch.pages.rank import lead, worst_finding
 from quantwatch.pages.site import Site
-from quantwatch.pages.view import became
+from quantwatch.pages.view import of_decisions
 from quantwatch.record.archive import Archive
 from quantwatch.record.decisions import DecisionLine
 from quantwatch.record.series import RunLine
@@ -61,7 +60,7 @@ def routes(site: Site) -> Sequence[BaseRoute]:
         if part == "now":
             return await site.part(request, "node_now.html", **values, **await _standing(site, board, target))
         values |= await _on_record(site, request, target)
-        values["became"] = partial(became, Manner.of(request).language)
+        values |= of_decisions(Manner.of(request).language)
         if part:
             return await site.part(request, "node_record.html", **values)
         if target is None and values["record"] is not None and values["record"].empty:

@@ -11,8 +11,8 @@ from quantwatch.pages.manner import Language
 from quantwatch.pages.quoted import quoted
 from quantwatch.pages.shown import moment, number
 from quantwatch.pages.tokens import Place, Prompt, TokenView, token_view
-from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, heading
-from quantwatch.pages.words import phrased, said
+from quantwatch.pages.view import RUNBOOK, became, chance, factor_value, grounds, heading
+from quantwatch.pages.words import phrased, said, term
 from quantwatch.record.decisions import StoredDecision
 
 PROMPTS = 4
@@ -232,10 +232,16 @@ class _Page:
         keys = ("report.when", "decision.decision", "period.target", "period.action", "period.ruling", "missing.reason")
         rows = []
         for each in decisions:
-            why = "; ".join([each.reason, *(f"{held['brake']}: {held['reason']}" for held in each.objections)])
             what, came = self.t(f"action.{each.action}"), became(self.language, each)
-            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, came, quoted(why)])
+            rows.append([moment(each.at), f"`{each.id}`", quoted(each.target), what, came, quoted(self._why(each))])
         return table([self.t(key) for key in keys], rows) if rows else []
+
+    def _why(self, one: StoredDecision) -> str:
+        """Its sentence and what objected; where these are in another language than the report, after their codes."""
+        if self.language == "en":
+            return "; ".join([one.reason, *(f"{held['brake']}: {held['reason']}" for held in one.objections)])
+        held = (f"{term('brake.', each['brake'], self.language)}：{each['reason']}" for each in one.objections)
+        return "；".join([f"{grounds(self.language, one)}：{one.reason}", *held])
 
     def _breaches(self, one: Period) -> list[str]:
         keys = ("report.when", "run.run", "axis.quality", "metric.kl_mean", "missing.reason")

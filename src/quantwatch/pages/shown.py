@@ -43,6 +43,12 @@ def seconds(value: float | None) -> str:
     return NOTHING if value is None or not math.isfinite(value) else f"{number(value, 2)} s"
 
 
+def figure(metric: str, value: float | None) -> str:
+    """A number of a metric, written as its kind is."""
+    kinds = {"top1_agreement": share, "perplexity_ratio": ratio, "latency": seconds}
+    return kinds.get(metric, number)(value)
+
+
 def iso(at: datetime) -> str:
     """A moment for machines."""
     return at.astimezone(UTC).isoformat(timespec="seconds")

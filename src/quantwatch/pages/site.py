@@ -25,7 +25,7 @@ from quantwatch.pages.asset import Assets
 from quantwatch.pages.manner import LANGUAGES, THEMES, Manner
 from quantwatch.pages.reading import Reading
 from quantwatch.pages.templating import environment
-from quantwatch.pages.words import said
+from quantwatch.pages.words import said, term
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -119,6 +119,7 @@ class Site:
 
         return {
             "t": partial(_translated, language),
+            "term": lambda begin, code: term(begin, code, language),
             "ago": ago,
             "lang": language,
             "languages": LANGUAGES,

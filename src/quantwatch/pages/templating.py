@@ -24,6 +24,7 @@ def environment() -> Environment:
     )
     made.filters |= {
         "number": shown.number,
+        "figure": shown.figure,
         "share": shown.share,
         "ratio": shown.ratio,
         "seconds": shown.seconds,

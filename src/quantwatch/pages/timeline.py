@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from quantwatch.flow.decision import DONE, Action, Intent, Ruling
+from quantwatch.flow.decision import DONE, Action, Intent, Origin, Ruling
 from quantwatch.flow.notice import Notice, Topic
 from quantwatch.flow.proposal import Proposal
 from quantwatch.flow.state import Axis, Transition
@@ -82,7 +82,7 @@ def _notice(one: Notice) -> Event:
     if matter.topic in STATES:
         key, terms = f"{key}.state", {**terms, "state": (STATES[matter.topic], matter.state)}
     brakes = matter.state.split(", ") if matter.topic in BRAKED and matter.standing else ()
-    told = Phrase(key, {}, terms, matter.reason, spoken=matter.topic is Topic.WORD)
+    told = Phrase(key, {}, terms, matter.reason, spoken=matter.topic is Topic.WORD and matter.standing)
     held = (Phrase("timeline.brake", {}, {"brake": ("brake.", brake)}) for brake in brakes)
     return _event(one.at, Kind.NOTICE, told, *held, run=matter.run, decision=matter.decision)
 
@@ -103,7 +103,7 @@ def _decision(one: StoredDecision) -> Iterator[Event]:
 def _ruled(one: StoredDecision) -> Iterator[Phrase]:
     """What was wished and became of it, and what objected."""
     terms = {"action": ("action.", one.action.value), "ruling": ("ruling.", one.ruling.value)}
-    yield Phrase("timeline.decision", {"target": one.target}, terms, one.reason, one.author != OURSELVES)
+    yield Phrase("timeline.decision", {"target": one.target}, terms, one.reason, one.origin is Origin.PERSON)
     for each in one.objections:
         yield Phrase("timeline.brake", {}, {"brake": ("brake.", each["brake"])}, each["reason"])
 

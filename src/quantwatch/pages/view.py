@@ -1,12 +1,12 @@
 """What the templates of a run, a decision and a report find besides the words: an incident, ready to be shown."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from quantwatch.act.notice_text import PAGE
-from quantwatch.flow.decision import DONE, Action, Result, Ruling
+from quantwatch.flow.decision import DONE, Action, Origin, Result, Ruling
 from quantwatch.flow.load import Load
 from quantwatch.flow.verdict import BREACHES, Quality
 from quantwatch.log import without_secrets
@@ -14,9 +14,9 @@ from quantwatch.pages.advice_zh import in_language
 from quantwatch.pages.course import Chart, chart_of
 from quantwatch.pages.incident import Event, Incident, Kind, Period, Tone, tone_of
 from quantwatch.pages.manner import Language
-from quantwatch.pages.shown import NOTHING, number
+from quantwatch.pages.shown import NOTHING, figure, number
 from quantwatch.pages.tokens import STEPS, TokenView
-from quantwatch.pages.words import phrased, said
+from quantwatch.pages.words import phrased, said, term
 from quantwatch.record.decisions import DecisionLine, StoredDecision
 from quantwatch.record.differences import Difference
 from quantwatch.record.documents import INTERVALS
@@ -53,8 +53,14 @@ def shared(language: Language, *, linked: bool, runbook: str | None) -> dict[str
         "masked": masked,
         "spoken": partial(in_language, language),
         "phrased": lambda one: phrased(one, language),
-        "became": partial(became, language),
+        "term": lambda begin, code: term(begin, code, language),
+        **of_decisions(language),
     }
+
+
+def of_decisions(language: Language) -> dict[str, Any]:
+    """What the macros need that tell of decisions."""
+    return {"became": partial(became, language), "grounds_of": partial(grounds, language)}
 
 
 def incident_values(one: Incident, language: Language, *, tokens: TokenView | None = None) -> dict[str, Any]:
@@ -132,6 +138,24 @@ def became(language: Language, one: StoredDecision | DecisionLine) -> str:
         return said("became.open", language)
     result = said(f"result.{one.result}", language)
     return said("became.done", language, result=result) if one.result in DONE else result
+
+
+def grounds(language: Language, one: StoredDecision | DecisionLine) -> str:
+    """Why a decision was made, by its codes: for languages that its own sentence is not in."""
+    if one.lane is None or one.origin is Origin.PERSON:
+        return said(f"origin.{one.origin}", language)
+    found = [each for each in one.findings if each.get("verdict") in BREACHES]
+    return "；".join([said(f"lane.{one.lane}", language), *(_breach(language, each) for each in found)])
+
+
+def _breach(language: Language, one: Mapping[str, Any]) -> str:
+    """One number of the findings. Older versions have written no parts, and newer ones may know other metrics."""
+    metric, part = one["metric"], one.get("part")
+    told = f"{term('number.', metric, language)}{f' ({part})' if part else ''} {figure(metric, one.get('value'))}"
+    critical = one.get("critical")
+    if critical is None:
+        return told
+    return f"{told}（{said('evidence.critical_at', language, limit=figure(metric, critical))}）"
 
 
 def _tone(one: Incident) -> str:

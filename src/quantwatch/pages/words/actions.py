@@ -204,10 +204,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "act.done.run": ("{n} runs of {about} are queued", "{about} 的 {n} 个运行已排队"),
     "act.done.approve": ("Approved: {about}", "已批准：{about}"),
     "act.done.reject": ("Rejected: {about}", "已拒绝：{about}"),
-    "act.done.decision": ("Decision", "决定"),
+    "act.done.decision": ("Decision", "决策"),
     "act.ordered": (
         "Ordered, and not settled yet; the decision page shows what the gateway answers.",
-        "已下达指令，但尚未完成；网关的答复见决定页面。",
+        "已下达指令，但尚未完成；网关的答复见决策页面。",
     ),
     "act.ordered.isolate": ("Ordered: take {about} out of traffic", "已下达指令：将 {about} 移出流量"),
     "act.ordered.release": ("Ordered: bring {about} back", "已下达指令：恢复 {about}"),

@@ -15,7 +15,7 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "fleet.verdict.storm": (
         "Many nodes of a pool breach at once: {pools}",
-        "同一节点池内多个节点同时超限：{pools}",
+        "同一节点池内多个节点同时越限：{pools}",
     ),
     "fleet.verdict.baseline": (
         "The baseline cannot be trusted, so nothing acts",
@@ -134,6 +134,6 @@ WORDS: dict[str, tuple[str, str]] = {
     "done.mode": ("Nothing: the pool's mode is {mode}", "未采取动作：节点池模式为 {mode}"),
     "done.confirming": ("Nothing yet: a second run must confirm it", "尚未采取动作：需再次运行确认"),
     "done.human": ("Nothing: a person has decided", "未采取动作：已由人工决定"),
-    "done.objection": ("Not isolated: {brake}: {reason}", "未隔离：{brake}：{reason}"),
+    "done.objection": ("Not isolated. {brake}: {reason}", "未隔离（{brake}）：{reason}"),
     "done.out": ("Out of traffic, though not by quantwatch", "已退出流量，但并非由 quantwatch 执行"),
 }

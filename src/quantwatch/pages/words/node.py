@@ -30,7 +30,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "node.counts": ("What counts", "生效判定"),
     "node.last": ("Last run", "最近运行"),
     "node.stale": ("no fresh result", "无有效期内的结果"),
-    "node.streak.breaches": ("{n} breaches in a row", "连续 {n} 次超限"),
+    "node.streak.breaches": ("{n} breaches in a row", "连续 {n} 次越限"),
     "node.streak.undecided": ("{n} runs in a row could not tell", "连续 {n} 次无法判定"),
     "node.limit": ("warn {warn}, limit {critical}", "警告 {warn}，限值 {critical}"),
     "node.unmeasured": ("not measured yet", "尚未测量"),

@@ -15,6 +15,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "quality.invalid": ("invalid", "无效"),
     "quality.unknown": ("unknown", "未知"),
     "quality.skipped": ("skipped", "已跳过"),
+    "quality.vouched": ("vouched for", "已由人工确认健康"),
     "routing.in": ("in traffic", "承接流量"),
     "routing.leaving": ("leaving", "正在退出"),
     "routing.out": ("isolated", "已隔离"),

@@ -16,7 +16,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "chart.action": ("what was done", "已采取的操作"),
     "tokens.title": ("The tokens", "词元"),
     "tokens.lead": (
-        "The {shown} prompts that carry most of the divergence, of {measured} that were measured, with their mean KL.",
+        "The {shown} prompts that carry the most divergence, of {measured} that were measured, with their mean KL.",
         "所测 {measured} 个提示中对总差异贡献最大的 {shown} 个，附其平均 KL。",
     ),
     "tokens.hint": (
