@@ -295,10 +295,10 @@ async def test_a_fault_in_writing_tokens_costs_those_tokens_alone(caplog: pytest
         return True
 
     ready = set[str]()
-    tokens = LateTokens(keep, lambda run: run in ready, meters)
-    for run in ("r-odd", "r-before"):
+    tokens = LateTokens(keep, ready.__contains__, meters)
+    for one in ("r-odd", "r-before"):
         async with tokens.after(calm) as own:
-            own.append(Late(run, SEEN, "t"))
+            own.append(Late(one, SEEN, "t"))
     assert (kept, tokens.waiting) == ([], 2)
     ready |= {"r-odd", "r-before", "r-own"}
     async with tokens.after(calm) as own:  # nothing of it reaches the turn, nor whoever writes what waits
