@@ -7,7 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+from quantwatch.flow.check import Check
 from quantwatch.flow.decision import Brake, Result
+from quantwatch.flow.reference import ReferenceState, SelfChecked
 from quantwatch.flow.state import Routing
 from quantwatch.flow.word import Word
 from quantwatch.flows.scene import FALLBACK_SECONDS
@@ -221,7 +223,7 @@ async def test_an_isolation_is_withdrawn_when_its_fallback_no_longer_answers(tmp
         assert bench.gateway.changes == [("http://a", True)]
 
 
-@pytest.mark.parametrize("lost", ["down", "another", "enrolled"])
+@pytest.mark.parametrize("lost", ["down", "another", "silent", "drifted"])
 async def test_an_isolation_is_withdrawn_when_the_baseline_was_to_take_over_and_is_lost(
     tmp_path: Path, lost: str
 ) -> None:
@@ -234,8 +236,11 @@ async def test_an_isolation_is_withdrawn_when_the_baseline_was_to_take_over_and_
         elif lost == "another":
             restarted(bench.baseline, damage=BAD)
             await bench.round("b")
-        else:
+        elif lost == "silent":
             bench.memory.baseline_answers = False  # as the self-check of enrolled answers notes it
+        else:
+            check = Check(bench.clock.now(), sound=False)
+            bench.memory.self_checks["letters"] = SelfChecked("e", ReferenceState.DRIFTED, check)
 
         told = await why_withdrawn(bench)
         assert "moved since" in told if lost == "another" else "baseline, which was to take the traffic, can" in told
