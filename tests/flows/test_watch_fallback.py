@@ -1,6 +1,7 @@
 """A fallback that does not answer: it is given up after a while, and nobody else waits for it."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,7 @@ async def test_an_isolation_is_withdrawn_when_the_baseline_was_to_take_over_and_
             restarted(bench.baseline, damage=BAD)
             await bench.round("b")
         elif lost == "silent":
-            bench.memory.baseline_answers = False  # as the self-check of enrolled answers notes it
+            bench.memory.silent = bench.clock.now()  # as the self-check of enrolled answers notes it
         else:
             check = Check(bench.clock.now(), sound=False)
             bench.memory.self_checks["letters"] = SelfChecked("e", ReferenceState.DRIFTED, check)
@@ -256,6 +257,17 @@ async def test_an_isolation_of_an_earlier_life_does_not_wait_for_proof_of_the_ba
         await bench.settle()
         assert bench.memory.checks == {}
         assert gateway.changes == [("http://a", True)]
+
+
+async def test_a_baseline_that_was_silent_before_the_order_only_takes_the_traffic(tmp_path: Path) -> None:
+    """Self-checks may be hours apart, and it has answered since, when it was asked for the order."""
+    async with watching(tmp_path, with_baseline()) as bench:
+        await waits(bench)
+        bench.memory.silent = bench.clock.now() - timedelta(minutes=5)
+        bench.gateway.always = None
+        await bench.advance(120)
+
+        assert bench.gateway.changes == [("http://a", True)]
 
 
 def with_baseline() -> dict[str, Any]:

@@ -33,7 +33,8 @@ class Memory:
 
     checks: the latest self-check of the baseline by target and task set. told: what was last decided about each target,
     so that a wish that stands for hours is recorded once. proofs: the runs that proved breaches. baseline_trouble: why
-    the baseline gave no answers in the latest run. failures: orders in a row that came to nothing, by target.
+    the baseline gave no answers in the latest run. silent: when a run or a self-check last found it so, None since it
+    gave some. failures: orders in a row that came to nothing, by target.
     handshakes: the latest of each target.
     references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
@@ -62,6 +63,7 @@ class Memory:
     pauses: list[Pause] = field(default_factory=list)
     baseline: Identity | None = None
     baseline_trouble: str | None = None
+    silent: datetime | None = None
     checks: dict[Pair, Check] = field(default_factory=dict)
     proofs: dict[Pair, RunRecord] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
@@ -172,6 +174,7 @@ class Memory:
         self.targets = {key: target_later(one, by) for key, one in self.targets.items()}
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
+        self.silent = later(self.silent, by)
         self.stepped = {key: at + by for key, at in self.stepped.items()}
         self.storms = {name: pool_later(one, by) for name, one in self.storms.items()}
         self.checked = {name: at + by for name, at in self.checked.items()}

@@ -138,12 +138,13 @@ def against_baseline(memory: Memory, now: datetime) -> str | None:
     return None if soundness(_recent_checks(memory, now)) else "the baseline was not proven sound lately"
 
 
-def baseline_lost(memory: Memory, now: datetime) -> str | None:
-    """What is known against the baseline; that nothing has proven it yet, as after a restart, is no such knowledge."""
-    if memory.baseline_trouble is not None:
-        return memory.baseline_trouble
-    if memory.baseline_answers is False:
-        return "it did not answer the latest self-check"
+def baseline_lost(memory: Memory, now: datetime, *, since: datetime) -> str | None:
+    """What is known against the baseline; that nothing has proven it yet, as after a restart, is no such knowledge.
+
+    since: when it was asked for the order at hand, and answered; that it was silent before counts no more.
+    """
+    if memory.silent is not None and memory.silent >= since:
+        return memory.baseline_trouble or "it did not answer the latest self-check"
     return "it no longer gives its stored answers" if soundness(_recent_checks(memory, now)) is False else None
 
 

@@ -82,20 +82,22 @@ def lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist, *,
     """
     pool = watchlist.pools[target.pool]
     if order.fallback is not None:
-        return _lost(order.fallback, pool, memory, watchlist, now=now)
+        since = memory.target_state(target.name, pool.name).since or now
+        if order.fallback == pool.baseline_name:
+            known = baseline_lost(memory, now, since=since)
+            return None if known is None else _no_longer(BASELINE, known)
+        return _lost(order.fallback, memory, watchlist, now=now)
     higher = {name for rung in above(target.name, pool.ladder) for name in rung.members}
     there = {one.target for one in members(pool.name, watchlist, memory) if not one.away} - {target.name} - higher
     left = (there & sound(pool.name, watchlist, memory, now)) - breaching(pool.name, watchlist, memory, now)
     return None if left else f"no sound member of {pool.name} is left to take the traffic"
 
 
-def _lost(node: str, pool: WatchedPool, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
-    """Why a stand-in no longer can. node: what the gateway calls it; a server may be a target of two pools."""
+def _lost(node: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
+    """Why targets that stand in no longer can. node: what the gateway calls them; a server may be one in two pools."""
     those = [one for one in watchlist.targets.values() if one.gateway_name == node]
     if not those:
-        is_baseline = node == pool.baseline_name
-        known = baseline_lost(memory, now) if is_baseline else "it has left the configuration"
-        return None if known is None else _no_longer(BASELINE if is_baseline else node, known)
+        return _no_longer(node, "it has left the configuration")
     for one in those:
         bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
         if memory.target_state(one.name, one.pool).away or bad:
