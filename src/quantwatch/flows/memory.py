@@ -163,9 +163,8 @@ class Memory:
     def heed(self, pair: Pair, check: Check) -> None:
         """Take a self-check in. One that gave nothing does not take a drift back; only a look at the answers does."""
         old = self.checks.get(pair)
-        if old is not None and old.sound is False and check.sound is None and not check.new:
-            return
-        self.checks[pair] = check
+        if old is None or old.sound is not False or check.sound is not None or check.new:
+            self.checks[pair] = check
 
     def shift(self, seconds: float) -> None:
         """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""
@@ -174,7 +173,6 @@ class Memory:
         self.targets = {key: target_later(one, by) for key, one in self.targets.items()}
         self.checks = {key: replace(one, at=one.at + by) for key, one in self.checks.items()}
         self.success = {key: at + by for key, at in self.success.items()}
-        self.silent = later(self.silent, by)
         self.stepped = {key: at + by for key, at in self.stepped.items()}
         self.storms = {name: pool_later(one, by) for name, one in self.storms.items()}
         self.checked = {name: at + by for name, at in self.checked.items()}
