@@ -12,7 +12,7 @@ import pytest
 
 from quantwatch.cli.main import main
 from support.daemons import Running, Site, site, started
-from support.gateway import Gateway, served_gateway
+from support.gateway import Fault, Gateway, served_gateway
 from support.runs import node
 from support.served import served
 from support.tiny_node import TinyNode
@@ -145,7 +145,11 @@ def test_every_isolation_is_released_by_one_command(
             assert "name one target, or give --all-owned" in said(capsys, where, "release", *wrong, code=3)
         assert len(gateway.changes) == 2
 
+        gateway.always = Fault.BUSY
         told = said(capsys, where, "release", "--all-owned", *why)
+        again = said(capsys, where, "release", "--all-owned", *why)
+        assert again == "a is on its way back already b is on its way back already"
+        gateway.always = None
         daemon.until("release: verified", times=2)
         assert told.count("release ordered: d-") == 2
         assert sorted(gateway.changes[2:]) == sorted((node, False) for node, _ in gateway.changes[:2])

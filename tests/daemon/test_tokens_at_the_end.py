@@ -52,3 +52,17 @@ async def test_tokens_that_wait_are_written_before_a_daemon_ends(tmp_path: Path)
 
     with Archive.open(where.store) as archive:
         assert archive.tokens(only_run(where).id, shown=PromptsShown.IDS) is not None
+
+
+async def test_tokens_that_can_no_longer_be_written_when_a_daemon_ends_are_counted_as_lost(tmp_path: Path) -> None:
+    with served(TinyNode()) as baseline, served(node()) as url:
+        where = site(tmp_path, baseline, {"a": url}, expose={"prompts": "off"})
+        async with inside(where) as daemon:
+            assert daemon.desk.watch is not None
+            keeper = daemon.desk.watch.keeper
+            await cut_off(keeper, "r-1")
+            keeper.trouble = "the disk is full"
+            where.store.unlink()  # so that no try at the end can succeed
+
+        assert keeper.tokens.waiting == 0
+        assert daemon.meters.registry.get_sample_value("quantwatch_store_lost_tokens_total") == 1

@@ -19,7 +19,7 @@ from quantwatch.flow.state import Routing
 from quantwatch.flow.tokens import Candidate, PromptSeen, PromptsShown, TokenSeen, TokensSeen
 from quantwatch.flow.verdict import Quality
 from quantwatch.flows.keeper import Keeper
-from quantwatch.flows.late_tokens import MOST_WAITING, late
+from quantwatch.flows.late_tokens import MOST_WAITING, Late, LateTokens, late
 from quantwatch.flows.upkeep import retry_store
 from quantwatch.measure.tokens import LONGEST, PROMPTS, WIDTH
 from quantwatch.record.archive import Archive
@@ -283,6 +283,42 @@ async def test_tokens_that_cannot_be_written_lose_no_run_hold_none_up_and_are_to
         assert lost(meters) == 2
         assert [name for name, _ in told(caplog)] == [run(1).id, run(2).id]
         assert all("token_evidence" in why for _, why in told(caplog))
+
+
+async def test_a_fault_in_writing_tokens_costs_those_tokens_alone(caplog: pytest.LogCaptureFixture) -> None:
+    meters, kept = Meters(), list[str]()
+
+    async def keep(one: Late) -> bool:
+        if one.run == "r-odd":
+            raise ZeroDivisionError
+        kept.append(one.run)
+        return True
+
+    ready = set[str]()
+    tokens = LateTokens(keep, ready.__contains__, meters)
+    for one in ("r-odd", "r-before"):
+        async with tokens.after(calm) as own:
+            own.append(Late(one, SEEN, "t"))
+    assert (kept, tokens.waiting) == ([], 2)
+    ready |= {"r-odd", "r-before", "r-own"}
+    async with tokens.after(calm) as own:  # nothing of it reaches the turn, nor whoever writes what waits
+        own.append(Late("r-own", SEEN, "t"))
+
+    assert (kept, tokens.waiting, lost(meters)) == (["r-before", "r-own"], 0, 1)
+    assert "by a fault in quantwatch" in caplog.text
+    assert "r-odd" in caplog.text
+
+
+async def test_what_still_waits_when_a_daemon_ends_is_told_as_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with keeping(tmp_path) as (keeper, meters):
+        with locked(tmp_path):
+            await turn(keeper, degraded(1))
+            keeper.tokens.give_up("the end")
+
+        assert (keeper.tokens.waiting, lost(meters)) == (0, 1)
+        assert told(caplog) == [(run(1).id, "the end")]
 
 
 async def test_tokens_of_a_run_that_was_given_up_are_never_written(tmp_path: Path) -> None:

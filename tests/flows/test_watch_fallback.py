@@ -1,19 +1,23 @@
 """A fallback that does not answer: it is given up after a while, and nobody else waits for it."""
 
 import asyncio
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from quantwatch.flow.check import Check
 from quantwatch.flow.decision import Brake, Result
+from quantwatch.flow.reference import ReferenceState, SelfChecked
 from quantwatch.flow.state import Routing
 from quantwatch.flow.word import Word
 from quantwatch.flows.scene import FALLBACK_SECONDS
 from quantwatch.flows.words import isolate
-from support.gateway import Fault
-from support.watching import Bench, restarted, settings, watching
+from support.gateway import Fault, Gateway
+from support.tiny_node import TinyNode
+from support.watching import Bench, HandClock, node, restarted, settings, watching
 
 BAD = 1.0
 
@@ -183,3 +187,120 @@ async def test_an_isolation_is_withdrawn_when_nobody_sound_is_left_before_it_is_
         assert made.intent.outcome is not None
         assert made.intent.outcome.result is Result.WITHDRAWN
         assert "no sound member of chat is left to take the traffic" in made.intent.outcome.detail
+
+
+async def waits(bench: Bench) -> None:
+    """Everything is proven, and the isolation of a waits for a gateway that is busy."""
+    await bench.rounds(1)
+    bench.gateway.always = Fault.BUSY
+    restarted(bench.nodes["a"], damage=BAD)
+    await bench.round("a")
+    assert bench.routing("a") is Routing.LEAVING
+
+
+async def why_withdrawn(bench: Bench) -> str:
+    """Let the gateway have time for everything, and give why the only order about a came to nothing."""
+    bench.gateway.always = None
+    await bench.advance(120)
+    assert bench.gateway.changes == []
+    assert bench.routing("a") is Routing.IN
+    (made,) = [one for one in bench.decisions("a") if one.intent is not None]
+    assert made.intent is not None
+    assert made.intent.outcome is not None
+    assert made.intent.outcome.result is Result.WITHDRAWN
+    return made.intent.outcome.detail
+
+
+async def test_an_isolation_is_withdrawn_when_its_fallback_no_longer_answers(tmp_path: Path) -> None:
+    async with watching(tmp_path, with_spare()) as bench:
+        await waits(bench)
+        bench.wire.down.add("spare")
+        await bench.round("spare")
+
+        assert "spare, which was to take the traffic, can no longer: spare is" in await why_withdrawn(bench)
+
+        bench.wire.down.clear()  # and the breach stands, so the next run asks again
+        await bench.rounds(1, "spare", "a")
+        assert bench.gateway.changes == [("http://a", True)]
+
+
+@pytest.mark.parametrize("lost", ["down", "another", "silent", "drifted"])
+async def test_an_isolation_is_withdrawn_when_the_baseline_was_to_take_over_and_is_lost(
+    tmp_path: Path, lost: str
+) -> None:
+    """A pool of one with the baseline for a fallback, and a target of another pool that meets the baseline."""
+    async with watching(tmp_path, with_baseline()) as bench:
+        await waits(bench)
+        if lost == "down":
+            bench.wire.down.add("baseline")
+            await bench.round("b")
+        elif lost == "another":
+            restarted(bench.baseline, damage=BAD)
+            await bench.round("b")
+        elif lost == "silent":
+            bench.memory.silent = bench.clock.now()  # as the self-check of enrolled answers notes it
+        else:
+            check = Check(bench.clock.now(), sound=False)
+            bench.memory.self_checks["letters"] = SelfChecked("e", ReferenceState.DRIFTED, check)
+
+        told = await why_withdrawn(bench)
+        assert "moved since" in told if lost == "another" else "baseline, which was to take the traffic, can" in told
+
+
+async def test_an_isolation_of_an_earlier_life_does_not_wait_for_proof_of_the_baseline(tmp_path: Path) -> None:
+    clock, gateway = HandClock(), Gateway()
+    nodes = {"a": node(number=1), "b": node(number=2), "baseline": TinyNode()}
+    async with watching(tmp_path, with_baseline(), gateway=gateway, nodes=nodes, clock=clock) as bench:
+        await waits(bench)
+    gateway.always = None
+    async with watching(tmp_path, with_baseline(), gateway=gateway, nodes=nodes, clock=clock) as bench:
+        await bench.settle()
+        assert bench.memory.checks == {}
+        assert gateway.changes == [("http://a", True)]
+
+
+async def test_a_baseline_that_was_silent_before_the_order_only_takes_the_traffic(tmp_path: Path) -> None:
+    """Self-checks may be hours apart, and it has answered since, when it was asked for the order."""
+    async with watching(tmp_path, with_baseline()) as bench:
+        await waits(bench)
+        bench.memory.silent = bench.clock.now() - timedelta(minutes=5)
+        bench.gateway.always = None
+        await bench.advance(120)
+
+        assert bench.gateway.changes == [("http://a", True)]
+
+
+def with_baseline() -> dict[str, Any]:
+    """A pool of one whose fallback is the baseline, beside another."""
+    raw = settings("a", pool={"fallback": "baseline"})
+    raw["targets"] += [{"name": "b", "url": "http://b", "scheme": "int8", "pool": "others"}]
+    raw["pools"]["others"] = {"mode": "observe"}
+    return raw
+
+
+async def test_an_isolation_is_withdrawn_when_the_yardstick_that_proved_it_has_moved(tmp_path: Path) -> None:
+    async with watching(tmp_path, settings("a", "b", "c")) as bench:
+        await waits(bench)
+        restarted(bench.baseline, damage=BAD)
+        await bench.round("c")
+
+        assert "the baseline that measured the breach has moved since" in await why_withdrawn(bench)
+
+
+async def test_an_isolation_is_withdrawn_when_its_fallback_has_left_the_configuration(tmp_path: Path) -> None:
+    async with watching(tmp_path, with_spare()) as bench:
+        await waits(bench)
+        raw = with_spare()
+        raw["targets"] = [one for one in raw["targets"] if one["name"] != "spare"]
+        raw["pools"]["chat"]["fallback"] = "other"
+        await bench.reload(raw)
+
+        bench.gateway.always = None
+        await bench.advance(120)
+
+        assert bench.gateway.changes == []
+        made = next(one for one in bench.decisions("a") if one.intent is not None)
+        assert made.result is Result.FAILED  # after a reload it is not known how an earlier call ended
+        assert made.intent is not None
+        assert made.intent.outcome is not None
+        assert "http://spare, which was to take the traffic, can no longer: it has left" in made.intent.outcome.detail

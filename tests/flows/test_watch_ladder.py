@@ -186,6 +186,57 @@ async def test_an_order_is_withdrawn_when_who_was_to_take_the_traffic_breaks_mea
         assert bench.gateway.calls[-1].body["rung"] == "baseline"
 
 
+@pytest.mark.parametrize("lost", ["baseline", "d"])
+async def test_an_order_is_withdrawn_when_nobody_on_the_ladder_is_left(tmp_path: Path, lost: str) -> None:
+    """b is to leave, with the lower rung out already: the baseline above takes over, or where none is, d beside it."""
+    above = lost == "baseline"
+    raw = ladder() if above else ladder("int4", "int8", max_isolated="50%")
+    if not above:
+        raw["targets"].append({**raw["targets"][1], "name": "d", "url": "http://d"})
+    async with watching(tmp_path, raw) as bench:
+        await bench.rounds(1)
+        await isolate(bench.watch, Word("a", "ada", "not needed"))
+        await bench.settle()
+        bench.gateway.always = Fault.BUSY
+        await broken(bench, "b")
+        assert bench.routing("b") is Routing.LEAVING
+        before = list(bench.gateway.changes)
+
+        bench.wire.down.add(lost)
+        await bench.round("a" if above else "d")
+        bench.gateway.always = None
+        await bench.advance(120)
+        assert bench.gateway.changes == before
+        (made,) = [one for one in bench.decisions("b") if one.intent is not None]
+        assert made.intent is not None
+        assert made.intent.outcome is not None
+        assert made.intent.outcome.result is Result.WITHDRAWN
+        told = "baseline, which was to take the traffic, can" if above else "no sound member of chat is left"
+        assert told in made.intent.outcome.detail
+
+
+async def test_an_order_without_a_stand_in_is_withdrawn_when_the_others_of_its_rung_are_lost(tmp_path: Path) -> None:
+    """While e is sound the traffic of a stays on their rung; without it somebody above has to be named, anew."""
+    raw = ladder("int4", "int8", max_isolated="50%")
+    raw["targets"].append({**raw["targets"][0], "name": "e", "url": "http://e"})
+    async with watching(tmp_path, raw) as bench:
+        await bench.rounds(1)
+        bench.gateway.always = Fault.BUSY
+        await broken(bench, "a")
+        assert bench.gateway.calls[0].body["fallback_target"] is None
+        bench.wire.down.add("e")
+        await bench.round("e")
+        await bench.advance(120)
+        (made,) = [one for one in bench.decisions("a") if one.intent is not None]
+        assert made.result is Result.WITHDRAWN
+
+        bench.gateway.always = None
+        await bench.rounds(1, "b", "a")
+        await bench.advance(5)
+        assert bench.gateway.changes == [("http://a", True)]
+        assert bench.gateway.calls[-1].body["fallback_target"] == "http://b"
+
+
 async def test_mode_approve_proposes_the_rung_and_an_answer_takes_it(tmp_path: Path) -> None:
     async with watching(tmp_path, ladder(mode="approve")) as bench:
         await broken(bench, "a")

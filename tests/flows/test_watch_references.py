@@ -192,6 +192,7 @@ async def test_the_self_check_finds_other_weights_under_the_old_name(tmp_path: P
         assert bench.memory.references["letters"].state is ReferenceState.STORED
         assert bench.memory.references["letters"].checked is not None
         assert bench.memory.baseline_answers is True
+        assert bench.memory.silent is None
 
         restarted(bench.baseline, seed=OTHER_WEIGHTS)
         await bench.watch.self_check()
@@ -235,6 +236,7 @@ async def test_a_baseline_that_does_not_answer_its_self_check_is_noted_and_verdi
         bench.wire.down = {"baseline"}
         await bench.watch.self_check()
         assert bench.memory.baseline_answers is False
+        assert bench.memory.silent is not None
         await bench.rounds(1)
         assert [run.quality for run in bench.runs()] == [Quality.OK] * 2
         assert bench.memory.references["letters"].state is ReferenceState.STORED

@@ -128,6 +128,12 @@ async def test_the_last_backend_is_isolated_only_by_force_and_the_override_is_wr
             await isolate(bench.watch, OUT_OF_WAY)
         assert (bench.decisions(), bench.gateway.calls, human(bench)) == ([], [], Human.NONE)
 
+        bench.keeper.trouble = "the disk is full"
+        with pytest.raises(InputError, match="the disk is full") as both:
+            await isolate(bench.watch, OUT_OF_WAY)
+        assert not isinstance(both.value, NeedsForce)  # insisting would not help
+        bench.keeper.trouble = None
+
         heard = await isolate(bench.watch, Word("a", "ada", "really", force=True))
         await bench.settle()
         assert bench.routing() is Routing.OUT

@@ -12,7 +12,7 @@ import pytest
 from quantwatch.act.haproxy import states
 from quantwatch.daemon.process import Daemon
 from quantwatch.flow.decision import Action, Result
-from quantwatch.flow.state import Routing
+from quantwatch.flow.state import Axis, Routing
 from quantwatch.record.archive import Archive
 from quantwatch.record.decisions import StoredDecision
 from support.daemons import Site, inside, site
@@ -177,5 +177,6 @@ async def test_traffic_comes_down_by_weights_over_a_restart_and_a_breach_in_the_
     assert here.met.failures == []
     assert min(half["int4"], half["int8"]) > 100
     with Archive.open(here.site.store) as archive:
-        steps = [one.reason for one in archive.timeline(target="int4", limit=None)[::-1] if one.old == one.new]
+        changes = archive.timeline(target="int4", limit=None)[::-1]
+    steps = [one.reason for one in changes if one.axis is Axis.ROUTING and one.old == one.new]
     assert [one.partition(" of")[0] for one in steps] == ["from 10 % to 50 %", "from 50 % to 100 %"]

@@ -8,6 +8,7 @@ import typer
 
 from quantwatch.cli.admin import STATUS, Config, asked, say, user
 from quantwatch.errors import InputError
+from quantwatch.flow.state import Routing
 
 Target = Annotated[str, typer.Argument(help="The target's name")]
 Reason = Annotated[str, typer.Option(help="Why; everybody who wonders will read it")]
@@ -65,8 +66,12 @@ def release(
         _release(config, target, reason, author)
         return
     shown = asked(config, lambda link: link.get(STATUS))["targets"]
-    owned = [one["target"] for one in shown if one["decision"] is not None]
-    failed = [why for one in owned if (why := _not_released(config, one, reason, author)) is not None]
+    owned = {one["target"]: one["routing"] for one in shown if one["decision"] is not None}
+    coming = [name for name, routing in owned.items() if routing == Routing.RETURNING]
+    for name in coming:
+        say(f"{name} is on its way back already")
+    wanted = [name for name in owned if name not in coming]
+    failed = [why for name in wanted if (why := _not_released(config, name, reason, author)) is not None]
     if failed:
         raise InputError("; ".join(failed))
     if not owned:

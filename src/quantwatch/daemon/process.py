@@ -114,6 +114,7 @@ class Daemon:
         if not await keeper.flush():
             log.error("runs are lost: the store cannot be written", runs=keeper.unwritten, reason=keeper.trouble)
         await keeper.tokens.flush()
+        keeper.tokens.give_up("quantwatch ends before the store takes them")
 
     def board(self) -> Board:
         """The picture that is shown now; while starting there is little to see."""

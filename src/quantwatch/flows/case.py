@@ -13,6 +13,7 @@ from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.flows.weather import confirmed, members, of_pool, storming
 from quantwatch.judge.brake import stormy
 from quantwatch.judge.wish import insists, overruled, wish, withdrawn
+from quantwatch.judge.yardstick import refuted
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,12 @@ def _outdated(order: Order, target: Watched, memory: Memory, watchlist: Watchlis
     states = memory.states_of(target.name, target.sets)
     process = _process(memory, target.name)
     why = withdrawn(order.action, state, states, target.rules(pool), now=now, process=process)
-    return lost(order, target, memory, watchlist, now=now) if isolating and why is None else why
+    if why is not None or not isolating:
+        return why
+    moved = refuted(memory.checks)
+    if moved is not None:
+        return f"the baseline that measured the breach has moved since: {moved}"
+    return lost(order, target, memory, watchlist, now=now)
 
 
 def pause_over(name: str, pool: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> Pause | None:

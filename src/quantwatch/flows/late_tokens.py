@@ -93,6 +93,11 @@ class LateTokens:
         async with self._one_at_a_time:
             await self._write_waiting()
 
+    def give_up(self, why: str) -> None:
+        """Take what still waits for lost, in plain sight: nobody will write it."""
+        while self._waiting:
+            self._lose(self._waiting.popleft(), why)
+
     async def _write_waiting(self) -> None:
         while self._waiting and self._ready(self._waiting[0].run):
             await self._write(self._waiting.popleft())
@@ -104,6 +109,11 @@ class LateTokens:
         except StoreError as exc:
             self._meters.store_error()
             self._lose(one, str(exc))
+            return
+        except Exception:
+            # One of the few broad handlers: what people may look at later must cost neither a turn nor the daemon.
+            self._meters.tokens_lost()
+            log.exception("the tokens of a run could not be kept, by a fault in quantwatch", run_id=one.run)
             return
         if not kept:
             self._lose(one, "the run itself is not in the store")

@@ -33,7 +33,8 @@ class Memory:
 
     checks: the latest self-check of the baseline by target and task set. told: what was last decided about each target,
     so that a wish that stands for hours is recorded once. proofs: the runs that proved breaches. baseline_trouble: why
-    the baseline gave no answers in the latest run. failures: orders in a row that came to nothing, by target.
+    the baseline gave no answers in the latest run. silent: when a run or a self-check last found it so, None since it
+    gave some. failures: orders in a row that came to nothing, by target.
     handshakes: the latest of each target.
     references, self_checks: by task set. baseline_answers: whether it answered the latest self-check of references.
     proposals: what waits for a person, by target. closed: the latest that does not any more, by target and action.
@@ -62,6 +63,7 @@ class Memory:
     pauses: list[Pause] = field(default_factory=list)
     baseline: Identity | None = None
     baseline_trouble: str | None = None
+    silent: datetime | None = None
     checks: dict[Pair, Check] = field(default_factory=dict)
     proofs: dict[Pair, RunRecord] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
@@ -161,9 +163,8 @@ class Memory:
     def heed(self, pair: Pair, check: Check) -> None:
         """Take a self-check in. One that gave nothing does not take a drift back; only a look at the answers does."""
         old = self.checks.get(pair)
-        if old is not None and old.sound is False and check.sound is None and not check.new:
-            return
-        self.checks[pair] = check
+        if old is None or old.sound is not False or check.sound is not None or check.new:
+            self.checks[pair] = check
 
     def shift(self, seconds: float) -> None:
         """Move every moment by so many seconds, as the wall clock was: ages stay what they were."""

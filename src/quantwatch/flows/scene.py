@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from quantwatch.errors import ProbeError
+from quantwatch.flow.check import Check
 from quantwatch.flow.decision import Wish
 from quantwatch.flow.fleet import Fallback, Fleet, Roll
 from quantwatch.flow.state import AWAY
@@ -126,7 +127,7 @@ def _meanwhile(fallback: Fallback | None, watchlist: Watchlist, memory: Memory, 
 def _known_against(name: str, watchlist: Watchlist, memory: Memory, now: datetime) -> str | None:
     """What our own record holds against a fallback."""
     target = watchlist.targets.get(name)
-    return against_baseline(memory, now) if target is None else _against(target, memory, now)
+    return against_baseline(memory, now) if target is None else against_target(target, memory, now)
 
 
 def against_baseline(memory: Memory, now: datetime) -> str | None:
@@ -134,14 +135,27 @@ def against_baseline(memory: Memory, now: datetime) -> str | None:
 
     Its enrolled answers say nothing about how it is now; its self-check against them does.
     """
+    return None if soundness(_recent_checks(memory, now)) else "the baseline was not proven sound lately"
+
+
+def baseline_lost(memory: Memory, now: datetime, *, since: datetime) -> str | None:
+    """What is known against the baseline; that nothing has proven it yet, as after a restart, is no such knowledge.
+
+    since: when it was asked for the order at hand, and answered; that it was silent before counts no more.
+    """
+    if memory.silent is not None and memory.silent >= since:
+        return memory.baseline_trouble or "it did not answer the latest self-check"
+    return "it no longer gives its stored answers" if soundness(_recent_checks(memory, now)) is False else None
+
+
+def _recent_checks(memory: Memory, now: datetime) -> list[Check]:
     asked = [one for one in memory.checks.values() if not one.enrolled]
     asked += [one.check for one in memory.self_checks.values()]
-    recent = [one for one in asked if timedelta() <= now - one.at <= CHECK_AGE]
-    return None if soundness(recent) else "the baseline was not proven sound lately"
+    return [one for one in asked if timedelta() <= now - one.at <= CHECK_AGE]
 
 
-def _against(target: Watched, memory: Memory, now: datetime) -> str | None:
-    """Why a target of another pool cannot take traffic by its own latest verdicts."""
+def against_target(target: Watched, memory: Memory, now: datetime) -> str | None:
+    """Why a target cannot take the traffic of others by its own latest verdicts."""
     state = memory.target_state(target.name, target.pool)
     if state.away:
         return f"{target.name} is itself out of traffic"

@@ -82,6 +82,7 @@ class SelfCheck:
 
     def _note(self, server: Server) -> None:
         self.memory.baseline_answers = server.introduction is not None
+        self.memory.silent = None if self.memory.baseline_answers else self.clock.now()
         if server.introduction is None:
             why = server.corruption or (server.stopped.reason if server.stopped is not None else "it did not answer")
             log.info("the baseline was not checked; its enrolled answers go on to count", reason=why)

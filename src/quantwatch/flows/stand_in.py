@@ -12,9 +12,9 @@ from quantwatch.flow.state import TargetState
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.flows.memory import Memory
 from quantwatch.flows.pools import BASELINE
-from quantwatch.flows.scene import FALLBACK_SECONDS, asked, fallback_of, sound
+from quantwatch.flows.scene import FALLBACK_SECONDS, against_target, asked, baseline_lost, fallback_of, sound
 from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
-from quantwatch.flows.weather import breaching, members, of_pool
+from quantwatch.flows.weather import breaching, members
 from quantwatch.judge.brake import overloaded
 from quantwatch.judge.ladder import above
 
@@ -78,20 +78,35 @@ class StandIns:
 def lost(order: Order, target: Watched, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
     """Why whoever was to take a target's traffic no longer can; the gateway may have been down for an hour.
 
-    That is who the order or the target's pool names, or else the members that stay.
+    That is who the order names, or else the members that stay: on a ladder those of the same rung and below.
     """
     pool = watchlist.pools[target.pool]
-    if pool.ladder:
-        named = [one for one in of_pool(pool.name, watchlist) if order.fallback == one.gateway_name]
-    else:
-        fallback = watchlist.targets.get(pool.fallback or "")
-        named = [] if fallback is None else [fallback]
-    for one in named:
+    if order.fallback is not None:
+        since = memory.target_state(target.name, pool.name).since or now
+        if order.fallback == pool.baseline_name:
+            known = baseline_lost(memory, now, since=since)
+            return None if known is None else _no_longer(BASELINE, known)
+        return _lost(order.fallback, memory, watchlist, now=now)
+    higher = {name for rung in above(target.name, pool.ladder) for name in rung.members}
+    there = {one.target for one in members(pool.name, watchlist, memory) if not one.away} - {target.name} - higher
+    left = (there & sound(pool.name, watchlist, memory, now)) - breaching(pool.name, watchlist, memory, now)
+    return None if left else f"no sound member of {pool.name} is left to take the traffic"
+
+
+def _lost(node: str, memory: Memory, watchlist: Watchlist, *, now: datetime) -> str | None:
+    """Why targets that stand in no longer can. node: what the gateway calls them; a server may be one in two pools."""
+    those = [one for one in watchlist.targets.values() if one.gateway_name == node]
+    if not those:
+        return _no_longer(node, "it has left the configuration")
+    for one in those:
         bad = any(state.quality in BREACHES for state in memory.states_of(one.name, one.sets))
         if memory.target_state(one.name, one.pool).away or bad:
             return f"{one.name}, which was to take the traffic, is {'bad' if bad else 'out'} itself"
-    if pool.ladder or pool.fallback is not None:
-        return None
-    there = {one.target for one in members(pool.name, watchlist, memory) if not one.away} - {target.name}
-    left = (there & sound(pool.name, watchlist, memory, now)) - breaching(pool.name, watchlist, memory, now)
-    return None if left else f"no sound member of {pool.name} is left to take the traffic"
+        known = against_target(one, memory, now)
+        if known is not None:
+            return _no_longer(one.name, known)
+    return None
+
+
+def _no_longer(name: str, why: str) -> str:
+    return f"{name}, which was to take the traffic, can no longer: {why}"

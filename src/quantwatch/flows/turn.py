@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from quantwatch.errors import StoreError
 from quantwatch.expose.meters import Meters
@@ -102,7 +103,7 @@ class Turns:
         elif self._vouched_since(record):
             state = old  # what it measured was so before a person vouched for the target
         else:
-            self._heed(ran)
+            self._heed(ran, ended)
             counting = lasting(old, now=record.started, period_seconds=wanted.period_seconds)
             state = advance(
                 counting, record, confirm_cycles=wanted.confirm_cycles, release_margin=wanted.release_margin
@@ -126,11 +127,12 @@ class Turns:
             self.again(record.target, record.task_set, Trigger.MINIMAL)
         return state
 
-    def _heed(self, ran: Ran) -> None:
+    def _heed(self, ran: Ran, ended: datetime) -> None:
         """Take in what the run found out about the baseline."""
         if ran.record.baseline is not None:
             self.memory.baseline = ran.record.baseline
         self.memory.baseline_trouble = ran.report.trouble
+        self.memory.silent = None if ran.report.trouble is None else ended
         self.memory.handshakes |= {one.target: one.handshake for one in ran.report.targets if one.handshake is not None}
         self.memory.heed((ran.record.target, ran.record.task_set), ran.check)
 

@@ -85,8 +85,7 @@ class WatchedPool:
     """One pool. fallback: `baseline`, a target's name, or None. fallback_name: what the gateway calls it.
 
     approval_seconds: how long a proposal waits for a person. hold_jitter, probation_seconds, forgive_after_seconds:
-    of a return (judge/recovery.py).
-    approval_seconds: how long a proposal waits for a person. ladder: its rungs, the cheapest first; empty without.
+    of a return (judge/recovery.py). ladder: its rungs, the cheapest first; empty without.
     steps: percent of its own weight with which a target comes back on a ladder, one after another; empty for at once.
     baseline_name: what the gateway calls the baseline.
     """

@@ -17,7 +17,7 @@ from quantwatch.flows.orders import Due
 from quantwatch.flows.scene import scene
 from quantwatch.flows.watch import Watch
 from quantwatch.flows.watched import Watched, WatchedPool
-from quantwatch.judge.brake import NEEDS_FORCE, ordered
+from quantwatch.judge.brake import forcible, ordered
 from quantwatch.judge.ladder import aimed
 from quantwatch.log import logger
 
@@ -117,7 +117,7 @@ async def _isolate(watch: Watch, word: Word, target: Watched, *, fallback: Fallb
 
 def refusal(found: tuple[Objection, ...]) -> InputError:
     """Why a person's order to isolate is refused; a NeedsForce where insisting helps."""
-    kind = NeedsForce if any(one.brake in NEEDS_FORCE for one in found) else InputError
+    kind = NeedsForce if forcible(found) else InputError
     return kind(f"not isolated: {'; '.join(one.reason for one in found)}")
 
 

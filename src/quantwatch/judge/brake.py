@@ -6,7 +6,7 @@ proof of the yardstick that called the node clean.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from quantwatch.flow.decision import Action, Brake, Objection, PoolMode, Ruling, Wish
@@ -63,6 +63,12 @@ def ordered(wish: Wish, fleet: Fleet, *, force: bool) -> tuple[Ruling, tuple[Obj
     found = tuple(one for one in objections(wish, fleet) if one.brake not in _BY_ITS_WORD)
     stop = _IMPOSSIBLE if force else _IMPOSSIBLE | NEEDS_FORCE
     return (Ruling.SUPPRESSED if {one.brake for one in found} & stop else Ruling.ACT), found
+
+
+def forcible(found: Iterable[Objection]) -> bool:
+    """Whether a person's order that these stop is carried out where it is forced: nothing forces what cannot be."""
+    brakes = {one.brake for one in found}
+    return bool(brakes & NEEDS_FORCE) and not brakes & _IMPOSSIBLE
 
 
 def insisted(wish: Wish, fleet: Fleet) -> tuple[Ruling, tuple[Objection, ...]]:

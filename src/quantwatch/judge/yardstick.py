@@ -51,13 +51,19 @@ def unproven(guilty: Pair | None, checks: Mapping[Pair, Check], *, now: datetime
     guilty: the target and task set that breach; None for a release, which any sound check bears. checks: the latest
     self-check of each pair; one that gave nothing takes the place of an older one. fresh_seconds: how old it may be.
     """
-    moved = next((one for one in checks.values() if one.sound is False), None)
+    moved = refuted(checks)
     if moved is not None:
-        return moved.trouble or "it no longer gives its stored answers"
+        return moved
     if guilty is None:
         return None if soundness(list(checks.values())) else "no self-check has proven it since the start"
     said = _against(checks.get(guilty), now=now, fresh_seconds=fresh_seconds)
     return None if said is None else said.format(task_set=guilty[1])
+
+
+def refuted(checks: Mapping[Pair, Check]) -> str | None:
+    """Why the baseline is known to have moved, by the latest self-check of each pair; None where none says so."""
+    moved = next((one for one in checks.values() if one.sound is False), None)
+    return None if moved is None else moved.trouble or "it no longer gives its stored answers"
 
 
 def _against(check: Check | None, *, now: datetime, fresh_seconds: float) -> str | None:
