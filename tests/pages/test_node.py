@@ -45,6 +45,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made.begin_attempt("d-1")
         made.settle("d-1", Outcome(Result.VERIFIED, "read back", at(106), 1))
         made.decide(suppressed(minutes=103))
+        asked = Transition(at(107), "int8-a", Axis.HUMAN, "none", "none", "run math: to be sure", author="ada")
+        made.add_changes([asked])  # told among the changes, and no mark in the charts
     return folder / "q.db"
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from PIL import Image
 
+from quantwatch.flow.prompt import ProbeMode
 from quantwatch.flow.tokens import PromptsShown, TokensSeen
 from quantwatch.flow.verdict import BREACHES
 from quantwatch.prompts.load import shipped_sets
@@ -83,7 +84,7 @@ def telling() -> Iterator[tuple[Running, str]]:
 
 
 def breach(daemon: Running) -> str:
-    """The first run that breaches and whose tokens are all told in words, which come by and by."""
+    """The first run that breaches on whole answers and whose tokens are all told in words, which come by and by."""
     for _ in range(TURNS):
         with contextlib.suppress(AssertionError):
             return str(wait(lambda: _worded(daemon), "a breach"))
@@ -95,7 +96,9 @@ def _worded(daemon: Running) -> str | None:
     with Archive.open(daemon.site.store) as archive:
         for one in archive.history():
             seen = archive.tokens(one.id, shown=PromptsShown.FULL)
-            if one.quality in BREACHES and seen is not None and _ids(seen) <= seen.texts.keys():
+            if one.quality not in BREACHES or seen is None or not _ids(seen) <= seen.texts.keys():
+                continue
+            if all(each.mode is ProbeMode.PROMPT_SCORING for each in seen.prompts):
                 return one.id
     return None
 

@@ -49,9 +49,14 @@ async def series(site: Site, request: Request) -> Response:
         "from": int(stretch.since.timestamp()),
         "to": int(until.timestamp()),
         "charts": {one: _columns(points) for one, points in zip(CHARTS, drawn, strict=True)},
-        "marks": [_mark(one) for one in reversed(marks) if one.axis in MARKED],
+        "marks": [_mark(one) for one in reversed(marks) if _drawn(one)],
     }
     return await asyncio.to_thread(json_reply, content, headers=HEADERS)
+
+
+def _drawn(one: Transition) -> bool:
+    """Whether a change is marked: that a person asked for a run, or resumed, leaves what was said as it is."""
+    return one.axis in MARKED and not (one.axis is Axis.HUMAN and one.old == one.new)
 
 
 def _columns(points: Sequence[Point]) -> dict[str, list[Any]]:
