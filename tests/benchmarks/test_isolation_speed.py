@@ -77,6 +77,14 @@ def seconds(where: Site) -> list[float]:
     return found
 
 
+async def isolated(daemon: Daemon, ours: TinyNode) -> None:
+    """The node goes bad and is isolated, and comes back."""
+    ours.model = TinyModel(damage=1.5)
+    assert await measured(daemon) is Routing.OUT
+    ours.model = TinyModel()
+    assert await measured(daemon) is Routing.IN
+
+
 @pytest.mark.parametrize("kind", PLACES)
 async def test_from_a_confirmed_breach_to_a_verified_isolation(kind: str, tmp_path: Path) -> None:
     installed, maker = PLACES[kind]
@@ -100,10 +108,7 @@ async def test_from_a_confirmed_breach_to_a_verified_isolation(kind: str, tmp_pa
         async with inside(where.write()) as daemon:
             await measured(daemon)  # a clean run proves the baseline
             for _ in range(ROUNDS):
-                ours.model = TinyModel(damage=1.5)
-                assert await measured(daemon) is Routing.OUT
-                ours.model = TinyModel()
-                assert await measured(daemon) is Routing.IN
+                await isolated(daemon, ours)
 
     whole = seconds(where)
     median, slowest = statistics.median(whole), max(whole)
@@ -119,14 +124,6 @@ LONG = 96
 
 AT_MOST = 2
 """Times as long with tokens as without, the quicker halves held against each other: what else runs here slows both."""
-
-
-async def isolated(daemon: Daemon, ours: TinyNode) -> None:
-    """The node goes bad and is isolated, and comes back."""
-    ours.model = TinyModel(damage=1.5)
-    assert await measured(daemon) is Routing.OUT
-    ours.model = TinyModel()
-    assert await measured(daemon) is Routing.IN
 
 
 async def test_an_isolation_does_not_wait_for_the_tokens_of_its_run(tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,9 @@ from quantwatch.flow.decision import Decision
 from quantwatch.flow.run import RunRecord
 from quantwatch.flows.keeper import Keeper
 from quantwatch.record.archive import Archive
-from quantwatch.record.engine import Pragmas
 from quantwatch.record.store import Store
-from support.stored import after, decision, opened, run
-
-
-@contextlib.asynccontextmanager
-async def keeping(folder: Path, *, most: int = 100) -> AsyncIterator[tuple[Keeper, Meters]]:
-    """A keeper of a real store that is impatient with locks."""
-    meters = Meters()
-    with ThreadPoolExecutor(1) as executor, opened(folder, pragmas=Pragmas(busy_seconds=0.01)) as store:
-        yield Keeper(store, executor, meters, most=most), meters
+from support.keeping import keeping
+from support.stored import after, decision, run
 
 
 @contextlib.contextmanager

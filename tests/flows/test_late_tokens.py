@@ -4,8 +4,7 @@ import asyncio
 import contextlib
 import sqlite3
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,21 +22,13 @@ from quantwatch.flows.late_tokens import MOST_WAITING, Late, LateTokens, late
 from quantwatch.flows.upkeep import retry_store
 from quantwatch.measure.tokens import LONGEST, PROMPTS, WIDTH
 from quantwatch.record.archive import Archive
-from quantwatch.record.engine import Pragmas
 from quantwatch.record.evidence import KEPT, Kind
-from support.stored import after, decision, opened, run
+from support.keeping import keeping
+from support.stored import after, decision, run
 from support.watching import Bench, restarted, settings, watching
 
 SEEN = TokensSeen((PromptSeen("math-1", ProbeMode.PROMPT_SCORING, 2, 0.1, 0.1, ()),), 24)
 BAD = 1.0
-
-
-@contextlib.asynccontextmanager
-async def keeping(folder: Path, *, most: int = 100) -> AsyncIterator[tuple[Keeper, Meters]]:
-    """A keeper of a real store that is impatient with locks."""
-    meters = Meters()
-    with ThreadPoolExecutor(1) as executor, opened(folder, pragmas=Pragmas(busy_seconds=0.01)) as store:
-        yield Keeper(store, executor, meters, most=most), meters
 
 
 @contextlib.contextmanager

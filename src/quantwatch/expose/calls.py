@@ -149,7 +149,7 @@ class Calls:
 
     async def resume(self, entry: Entry, pause_id: str, fields: Fields) -> bool:
         """End a pause. Raises BodyError."""
-        author, reason = self._author(entry, fields), fields.maybe_text("reason") or ""
+        author, reason = self._author(entry, fields), _reason(fields)
         self._called(entry, "resume", pause=pause_id, author=author, **_given(reason))
         return await self.admin.resume(pause_id, author=author, reason=reason)
 
@@ -174,7 +174,7 @@ class Calls:
 
     async def approve(self, entry: Entry, proposal: str, fields: Fields) -> Heard:
         """Give the order that a proposal asks for. Raises BodyError."""
-        author, reason = self._author(entry, fields), fields.maybe_text("reason") or ""
+        author, reason = self._author(entry, fields), _reason(fields)
         self._called(entry, "approve", proposal=proposal, author=author, **_given(reason))
         return await self.admin.approve(proposal, author=author, reason=reason)
 
@@ -192,7 +192,7 @@ class Calls:
             raise BodyError("target", "there is no target of this name")
         if task_set is not None and task_set not in [one.state.task_set for one in found.sets]:
             raise BodyError("task_set", "the target has no task set of this name")
-        who, reason = entry.caller.author(fields.maybe_text("author")), fields.maybe_text("reason") or ""
+        who, reason = entry.caller.author(fields.maybe_text("author")), _reason(fields)
         self._called(entry, "run", target=target, task_set=task_set, author=who, **_given(reason))
         return await self.admin.run_now(target, task_set, author=who or entry.caller.name, reason=reason)
 
@@ -220,6 +220,11 @@ class Calls:
         log.warning("admin call", call=call, client=entry.client, caller=caller.name, role=role, **values)
 
 
+def _reason(fields: Fields) -> str:
+    """The reason of a call that need not have one."""
+    return fields.maybe_text("reason") or ""
+
+
 def _given(reason: str) -> dict[str, str]:
-    """The reason of a call that need not have one, for the log."""
+    """The same for the log, which leaves out what is empty."""
     return {"reason": reason} if reason else {}

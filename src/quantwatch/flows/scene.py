@@ -17,7 +17,7 @@ from quantwatch.flows.watched import Watched, WatchedPool, Watchlist
 from quantwatch.flows.weather import breaching, lately, members, of_pool, storming
 from quantwatch.judge.ladder import on_ladder
 from quantwatch.judge.standing import FRESH_PERIODS, target_quality
-from quantwatch.judge.yardstick import soundness, unproven
+from quantwatch.judge.yardstick import MOVED, soundness, unproven
 
 HOUR = timedelta(hours=1)
 CHECK_AGE = timedelta(hours=6)
@@ -145,7 +145,7 @@ def baseline_lost(memory: Memory, now: datetime, *, since: datetime) -> str | No
     """
     if memory.silent is not None and memory.silent >= since:
         return memory.baseline_trouble or "it did not answer the latest self-check"
-    return "it no longer gives its stored answers" if soundness(_recent_checks(memory, now)) is False else None
+    return MOVED if soundness(_recent_checks(memory, now)) is False else None
 
 
 def _recent_checks(memory: Memory, now: datetime) -> list[Check]:

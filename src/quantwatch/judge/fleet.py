@@ -14,7 +14,7 @@ from quantwatch.flow.fleet import Fleet, PoolRules
 from quantwatch.flow.pool import PoolStanding, PoolState
 from quantwatch.flow.state import Routing
 from quantwatch.judge.brake import objections, stormy
-from quantwatch.judge.yardstick import Pair
+from quantwatch.judge.yardstick import Pair, refuted
 
 OVERRIDDEN = frozenset({Brake.CAP, Brake.STORM, Brake.RATE})
 """What a person's yes to the whole pool overrides, and is told of; everything else objects all the same."""
@@ -74,9 +74,9 @@ def proof(weather: Weather, *, since: datetime, now: datetime) -> Proof:
 
     Another baseline than the one that was proven is another yardstick, so a new one refutes what was proven before.
     """
-    moved = next((one for one in weather.checks.values() if one.sound is False), None)
+    moved = refuted(weather.checks)
     if moved is not None:
-        return Proof(None, moved.trouble or "it no longer gives its stored answers", refuted=True)
+        return Proof(None, moved, refuted=True)
     if weather.mismatch is not None:
         return Proof(None, weather.mismatch, refuted=True)
     times = []

@@ -20,6 +20,9 @@ SHARE_OF_WARNING = 0.5
 ACCEPT = "`quantwatch accept-baseline`"
 """What takes a live baseline as it is now."""
 
+MOVED = "it no longer gives its stored answers"
+"""What is said of a baseline that has moved where its self-check gives no sentence of its own."""
+
 
 def drifted(drift: float, limits: Mapping[Metric, Limit], *, since: datetime, cure: str = ACCEPT) -> str | None:
     """The sentence that says the baseline no longer gives its stored answers; None while it does.
@@ -63,7 +66,7 @@ def unproven(guilty: Pair | None, checks: Mapping[Pair, Check], *, now: datetime
 def refuted(checks: Mapping[Pair, Check]) -> str | None:
     """Why the baseline is known to have moved, by the latest self-check of each pair; None where none says so."""
     moved = next((one for one in checks.values() if one.sound is False), None)
-    return None if moved is None else moved.trouble or "it no longer gives its stored answers"
+    return None if moved is None else moved.trouble or MOVED
 
 
 def _against(check: Check | None, *, now: datetime, fresh_seconds: float) -> str | None:
